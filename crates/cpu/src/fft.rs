@@ -97,7 +97,7 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
             let sign = if inverse { -one } else { one };
             let (from, to, starts) = sides(axis, x, Kind::Pairs, out, Kind::Pairs);
             let plan = T::plan(n);
-            Job { plan: &plan, from, to, signs: [sign, sign], before: None, after: None }
+            TransformJob { plan: &plan, from, to, signs: [sign, sign], before: None, after: None }
                 .run(&starts);
         }
         Fft::Real(axis) => {
@@ -109,10 +109,12 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
             if even {
                 let halves = T::half_plan(n);
                 let after = Some(Part::Separate(&halves.roots));
-                Job { plan: &halves.plan, from, to, signs, before: None, after }.run(&starts);
+                TransformJob { plan: &halves.plan, from, to, signs, before: None, after }
+                    .run(&starts);
             } else {
                 let plan = T::plan(n);
-                Job { plan: &plan, from, to, signs, before: None, after: None }.run(&starts);
+                TransformJob { plan: &plan, from, to, signs, before: None, after: None }
+                    .run(&starts);
             }
         }
         Fft::Hermitian { axis, len } => {
@@ -124,10 +126,11 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
             if even {
                 let halves = T::half_plan(len);
                 let before = Some(Part::Combine(&halves.roots));
-                Job { plan: &halves.plan, from, to, signs, before, after: None }.run(&starts);
+                TransformJob { plan: &halves.plan, from, to, signs, before, after: None }
+                    .run(&starts);
             } else {
                 let (plan, before) = (T::plan(len), Some(Part::Extend));
-                Job { plan: &plan, from, to, signs, before, after: None }.run(&starts);
+                TransformJob { plan: &plan, from, to, signs, before, after: None }.run(&starts);
             }
         }
     }
@@ -276,7 +279,7 @@ fn prefetch<T>(line: *const T, len: usize) {
 }
 
 /// The transform of all lines.
-struct Job<'a, T> {
+struct TransformJob<'a, T> {
     plan: &'a Plan<T>,
     from: Side<T>,
     to: Side<T>,
@@ -286,7 +289,7 @@ struct Job<'a, T> {
     after: Option<Part<'a, T>>,
 }
 
-impl<T: Shuffle> Job<'_, T> {
+impl<T: Shuffle> TransformJob<'_, T> {
     fn run(&self, starts: &Walk<2>) {
         let (count, len) = (starts.len(), self.plan.n);
         let near = self.from.near() && self.to.near();

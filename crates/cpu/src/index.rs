@@ -285,7 +285,7 @@ fn combine_as<T: CombineElem>(
     }
 }
 
-fn scatter_with<T: Elem<Compute: CombineElem>, F: Fold>(
+fn scatter_with<T: Elem<Compute: CombineElem>, F: Combining>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -304,7 +304,7 @@ fn scatter_with<T: Elem<Compute: CombineElem>, F: Fold>(
 }
 
 /// Scatters where the index is constant along all axes after the indexed one.
-fn scatter_rows<T: Elem<Compute: CombineElem>, F: Fold>(
+fn scatter_rows<T: Elem<Compute: CombineElem>, F: Combining>(
     axis: usize,
     row: usize,
     index: Source<'_>,
@@ -398,7 +398,7 @@ fn scatter_rows<T: Elem<Compute: CombineElem>, F: Fold>(
 /// # Safety
 /// `to` has `row` elements; so has `from`, `step` apart.
 #[inline(always)]
-unsafe fn combine_into<T: Elem<Compute: CombineElem>, F: Fold>(
+unsafe fn combine_into<T: Elem<Compute: CombineElem>, F: Combining>(
     to: *mut T,
     row: usize,
     from: *const T,
@@ -419,7 +419,7 @@ unsafe fn combine_into<T: Elem<Compute: CombineElem>, F: Fold>(
 ///
 /// # Safety
 /// `to` has `row` elements; so has each row `from[k] * along` of the source, `step` apart.
-unsafe fn combine_row<T: Elem<Compute: CombineElem>, F: Fold>(
+unsafe fn combine_row<T: Elem<Compute: CombineElem>, F: Combining>(
     to: *mut T,
     row: usize,
     source: *const T,
@@ -456,7 +456,7 @@ unsafe fn combine_row<T: Elem<Compute: CombineElem>, F: Fold>(
 }
 
 /// Scatters one element at a time.
-fn scatter_single<T: Elem<Compute: CombineElem>, F: Fold>(
+fn scatter_single<T: Elem<Compute: CombineElem>, F: Combining>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -542,7 +542,7 @@ number!(f32, -0.0, a, b => a + b, a * b);
 number!(i64, 0, a, b => a.wrapping_add(b), a.wrapping_mul(b));
 
 /// How two elements are combined.
-trait Fold {
+trait Combining {
     fn fold<C: CombineElem>(there: C, new: C) -> C;
 }
 
@@ -552,28 +552,28 @@ struct Mul;
 struct Max;
 struct Min;
 
-impl Fold for Set {
+impl Combining for Set {
     #[inline(always)]
     fn fold<C: CombineElem>(_: C, new: C) -> C {
         new
     }
 }
 
-impl Fold for Add {
+impl Combining for Add {
     #[inline(always)]
     fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.plus(new)
     }
 }
 
-impl Fold for Mul {
+impl Combining for Mul {
     #[inline(always)]
     fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.times(new)
     }
 }
 
-impl Fold for Max {
+impl Combining for Max {
     #[inline(always)]
     #[allow(clippy::eq_op)]
     fn fold<C: CombineElem>(there: C, new: C) -> C {
@@ -582,7 +582,7 @@ impl Fold for Max {
     }
 }
 
-impl Fold for Min {
+impl Combining for Min {
     #[inline(always)]
     #[allow(clippy::eq_op)]
     fn fold<C: CombineElem>(there: C, new: C) -> C {

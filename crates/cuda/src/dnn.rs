@@ -1,6 +1,6 @@
 //! cuDNN: the plans that it makes of graphs, kept and run.
 //!
-//! A graph is put together once for each [`Form`], from descriptors. cuDNN proposes configurations
+//! A graph is put together once for each [`DnnForm`], from descriptors. cuDNN proposes configurations
 //! in the order of its heuristics; the first that is allowed and can be made becomes the plan. Not
 //! the fastest of a measurement: so the same bits come out in every process. What cuDNN refuses is
 //! remembered, and kernels of our own run instead.
@@ -11,7 +11,7 @@
 
 use crate::cache;
 use crate::dnn_graph::code::{OF_CHAR, OF_HANDLE, OF_I64, OF_POINTER};
-use crate::dnn_graph::{Descriptor, Graph, Made};
+use crate::dnn_graph::{Descriptor, DnnGraph, Made};
 use crate::gpu::{Gpu, Handle, describe};
 use pullback_cuda_sys::{Cudnn, Ptr, cublas_lt, cudnn, cudnn_version, nvrtc};
 use pullback_ir::{DType, Result};
@@ -35,19 +35,19 @@ pub(crate) struct Dnn {
     /// Library and chip, in words: a plan is good for these.
     about: String,
     /// A handle is used by one thread at a time, and so are plans.
-    state: Mutex<State>,
+    state: Mutex<DnnState>,
 }
 
-struct State {
+struct DnnState {
     handle: Handle,
     /// The stream that the handle was last given.
     stream: Handle,
-    plans: FxHashMap<Form, Made<Plan>>,
+    plans: FxHashMap<DnnForm, Made<DnnPlan>>,
 }
 
 /// What a plan follows from: an op, and all lengths, strides and options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Form {
+pub(crate) struct DnnForm {
     pub what: &'static str,
     pub dtype: DType,
     pub numbers: SmallVec<[i64; 48]>,
@@ -55,7 +55,7 @@ pub(crate) struct Form {
 
 /// How cuDNN runs a graph.
 #[derive(Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct DnnPlan {
     descriptor: Handle,
     workspace: usize,
 }
@@ -77,7 +77,7 @@ impl Dnn {
             code => return Err(format!("cuDNN cannot start (error {code})")),
         }
         let chip = describe(gpu.number)?;
-        let state = State {
+        let state = DnnState {
             handle: Handle(handle),
             stream: Handle(null_mut()),
             plans: FxHashMap::default(),
@@ -93,7 +93,7 @@ impl Dnn {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DnnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,10 +101,10 @@ impl Dnn {
     pub fn plan(
         &self,
         gpu: &Gpu,
-        form: &Form,
+        form: &DnnForm,
         allows: &dyn Fn(&[c_int]) -> bool,
-        build: impl FnOnce(&mut Graph) -> Made<()>,
-    ) -> Option<Plan> {
+        build: impl FnOnce(&mut DnnGraph) -> Made<()>,
+    ) -> Option<DnnPlan> {
         let mut state = self.state();
         if let Some(made) = state.plans.get(form) {
             return made.as_ref().ok().copied();
@@ -118,7 +118,7 @@ impl Dnn {
 
     /// Runs the plan of a form on addresses, which are given by the numbers of tensors. False if
     /// cuDNN refuses, which is remembered: there is no plan of this form any more.
-    pub fn run(&self, gpu: &Gpu, form: &Form, plan: Plan, at: &[(i64, u64)]) -> Result<bool> {
+    pub fn run(&self, gpu: &Gpu, form: &DnnForm, plan: DnnPlan, at: &[(i64, u64)]) -> Result<bool> {
         // Given back when this returns: later work on the stream may use it again.
         let workspace = gpu.scratch(plan.workspace)?;
         gpu.enter();
@@ -141,8 +141,8 @@ impl Dnn {
     fn execute(
         &self,
         gpu: &Gpu,
-        state: &mut State,
-        plan: Plan,
+        state: &mut DnnState,
+        plan: DnnPlan,
         workspace: u64,
         at: &[(i64, u64)],
     ) -> Made<()> {
@@ -170,10 +170,10 @@ impl Dnn {
     fn make(
         &self,
         handle: Ptr,
-        form: &Form,
+        form: &DnnForm,
         allows: &dyn Fn(&[c_int]) -> bool,
-        build: impl FnOnce(&mut Graph) -> Made<()>,
-    ) -> Made<Plan> {
+        build: impl FnOnce(&mut DnnGraph) -> Made<()>,
+    ) -> Made<DnnPlan> {
         let mut key = format!("rules {RULES}\n{}\n{} {}", self.about, form.what, form.dtype);
         form.numbers.iter().for_each(|n| _ = write!(key, " {n}"));
         let folder = cache::folder();
@@ -182,10 +182,10 @@ impl Dnn {
             return Ok(plan);
         }
         let clock = Instant::now();
-        let mut graph = Graph::new(self.library);
+        let mut graph = DnnGraph::new(self.library);
         build(&mut graph)?;
         let (plan, workspace) = graph.plan(handle, allows)?;
-        let plan = Plan { descriptor: plan.keep(), workspace };
+        let plan = DnnPlan { descriptor: plan.keep(), workspace };
         if clock.elapsed() > LONG
             && let Some(folder) = &folder
             && let Ok(bytes) = self.text(plan)
@@ -196,7 +196,7 @@ impl Dnn {
     }
 
     /// What a file holds: the workspace, a hash of the text, the text.
-    fn text(&self, plan: Plan) -> Made<Vec<u8>> {
+    fn text(&self, plan: DnnPlan) -> Made<Vec<u8>> {
         // Not dropped: the plan stays.
         let of = std::mem::ManuallyDrop::new(Descriptor {
             library: self.library,
@@ -212,7 +212,7 @@ impl Dnn {
         Ok(bytes)
     }
 
-    fn restore(&self, handle: Ptr, bytes: &[u8]) -> Option<Plan> {
+    fn restore(&self, handle: Ptr, bytes: &[u8]) -> Option<DnnPlan> {
         let (head, text) = bytes.split_at_checked(16)?;
         let number = |at: usize| Some(u64::from_le_bytes(head[at..at + 8].try_into().ok()?));
         if number(8)? != hash(text) {
@@ -223,14 +223,14 @@ impl Dnn {
             .and_then(|plan| plan.with(405, OF_CHAR, text))
             .and_then(Descriptor::finish)
             .ok()?;
-        Some(Plan { descriptor: plan.keep(), workspace: number(0)? as usize })
+        Some(DnnPlan { descriptor: plan.keep(), workspace: number(0)? as usize })
     }
 
     /// What was refused, and why.
     #[cfg(test)]
     pub fn refusals(&self) -> Vec<String> {
         let state = self.state();
-        let why = |(form, plan): (&Form, &Made<Plan>)| {
+        let why = |(form, plan): (&DnnForm, &Made<DnnPlan>)| {
             plan.as_ref().err().map(|why| format!("{form:?}: {why}"))
         };
         state.plans.iter().filter_map(why).collect()

@@ -5,9 +5,9 @@
 //! log-sum-exp of each query's scaled scores, as our op keeps. Causal masks are ours by
 //! construction: query i sees the keys up to i, for any number of keys.
 
-use crate::dnn::{Dnn, Form};
+use crate::dnn::{Dnn, DnnForm};
 use crate::dnn_graph::code::*;
-use crate::dnn_graph::{Graph, Made, Tensor, dense, dtype_code};
+use crate::dnn_graph::{DnnGraph, Made, Tensor, dense, dtype_code};
 use crate::fused::{Body, last};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
@@ -42,7 +42,7 @@ type Four = [i64; 4];
 
 /// Lengths.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct AttentionSizes {
     batch: i64,
     /// Heads of queries, and of keys.
     heads: i64,
@@ -67,9 +67,9 @@ fn turned([b, h, s, d]: Four) -> Four {
     [b, h, d, s]
 }
 
-impl Sizes {
+impl AttentionSizes {
     /// `None` where cuDNN is not asked.
-    fn of(gpu: &Gpu, dnn: &Dnn, how: Attention, x: &[Operand]) -> Option<Sizes> {
+    fn of(gpu: &Gpu, dnn: &Dnn, how: Attention, x: &[Operand]) -> Option<AttentionSizes> {
         let rank = x[0].shape.len();
         let axes = |x: &Operand| [x.shape[rank - 3], x.shape[rank - 2], x.shape[rank - 1]];
         let ([heads, queries, width], [groups, keys, _]) = (axes(&x[0]), axes(&x[1]));
@@ -91,7 +91,7 @@ impl Sizes {
             && groups > 0
             && heads.is_multiple_of(groups)
             && x[..3].iter().all(|x| small(x) && same(x));
-        taken.then(|| Sizes {
+        taken.then(|| AttentionSizes {
             batch: element_count(batch) as i64,
             heads: heads as i64,
             groups: groups as i64,
@@ -128,7 +128,7 @@ impl Sizes {
         [self.batch, self.heads, self.queries, 1]
     }
 
-    fn form(&self, what: &'static str, strides: &[Four], more: bool) -> Form {
+    fn form(&self, what: &'static str, strides: &[Four], more: bool) -> DnnForm {
         let mut numbers = smallvec::SmallVec::from_slice(&[
             self.batch,
             self.heads,
@@ -141,12 +141,12 @@ impl Sizes {
             i64::from(more),
         ]);
         numbers.extend(strides.iter().flatten().copied());
-        Form { what, dtype: self.dtype, numbers }
+        DnnForm { what, dtype: self.dtype, numbers }
     }
 
     /// So many batches and groups of heads that the backward pass in fixed order, which stores
     /// a matrix of slopes, needs little scratch.
-    fn part(&self, scratch: usize) -> Sizes {
+    fn part(&self, scratch: usize) -> AttentionSizes {
         let bytes = |batch: i64, groups: i64| {
             let scores = batch * groups * (self.heads / self.groups) * self.queries * self.keys;
             2 * scores as usize
@@ -221,7 +221,7 @@ fn all(_: &[c_int]) -> bool {
 /// Forward; false, and nothing done, if cuDNN does not take it.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
-    let Some(sizes) = Sizes::of(gpu, dnn, how, x) else { return Ok(false) };
+    let Some(sizes) = AttentionSizes::of(gpu, dnn, how, x) else { return Ok(false) };
     let aligned = out[1].at.is_multiple_of(16) && out[1].is_dense();
     let Some(result) = strides(&out[0]) else { return Ok(false) };
     if out[1].dtype != DType::F32 || !aligned {
@@ -245,7 +245,7 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
     dnn.run(gpu, &form, plan, &at)
 }
 
-fn causal(g: &mut Graph, x: Tensor, low: Option<Tensor>, dims: &[i64]) -> Made<Tensor> {
+fn causal(g: &mut DnnGraph, x: Tensor, low: Option<Tensor>, dims: &[i64]) -> Made<Tensor> {
     let Some(low) = low else { return Ok(x) };
     let (query, key) = (g.index(x, 2, dims)?, g.index(x, 3, dims)?);
     let sees = g.inner(dims, BOOLEAN)?;
@@ -253,11 +253,11 @@ fn causal(g: &mut Graph, x: Tensor, low: Option<Tensor>, dims: &[i64]) -> Made<T
     g.select(sees, [x, low], dims)
 }
 
-fn hidden(g: &mut Graph, s: &Sizes) -> Made<Option<Tensor>> {
+fn hidden(g: &mut DnnGraph, s: &AttentionSizes) -> Made<Option<Tensor>> {
     s.causal.then(|| g.scalar(LOW)).transpose()
 }
 
-fn forward(g: &mut Graph, s: &Sizes, [q, k, v, o]: [Four; 4]) -> Made<()> {
+fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [Four; 4]) -> Made<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let (scores, rows) = (s.scores(), s.rows());
     let q = g.tensor(Q, &s.q(), &q, narrow)?;
@@ -300,7 +300,7 @@ pub(crate) fn vjp_within(
     scratch: usize,
 ) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
-    let Some(whole) = Sizes::of(gpu, dnn, how, x) else { return Ok(false) };
+    let Some(whole) = AttentionSizes::of(gpu, dnn, how, x) else { return Ok(false) };
     // On newer chips sums in fixed order came later.
     let ordered = gpu.kernels.capability < 100 || dnn.version >= 91801;
     let [Some(dq), Some(dk), Some(dv)] = [0, 1, 2].map(|k| strides(&out[k])) else {
@@ -321,7 +321,7 @@ pub(crate) fn vjp_within(
     let [dk, dv] = if shared_by { [apart[1], apart[2]] } else { sums };
     let strides = [q, k, v, o, dy, dq, dk, dv];
     let form = part.form("attention backward", &strides, !deterministic());
-    let build = |g: &mut Graph| backward(g, &part, strides, !deterministic());
+    let build = |g: &mut DnnGraph| backward(g, &part, strides, !deterministic());
     let Some(plan) = dnn.plan(gpu, &form, &all, build) else { return Ok(false) };
     let mut held = Vec::new();
     let mut given = |x: &Operand| seen(gpu, x, &mut held);
@@ -400,7 +400,7 @@ fn four(of: &[i64]) -> Four {
 }
 
 /// Adds up the gradients of the heads of queries that share keys.
-fn groups(gpu: &Gpu, s: &Sizes, from: u64, out: &Operand, strides: Four) -> Result<()> {
+fn groups(gpu: &Gpu, s: &AttentionSizes, from: u64, out: &Operand, strides: Four) -> Result<()> {
     let width = out.shape[out.shape.len() - 1] as i64;
     let shape = [s.batch, s.groups, s.heads / s.groups, s.keys, width].map(|n| n as usize);
     let order = last(5, 2);
@@ -413,7 +413,7 @@ fn groups(gpu: &Gpu, s: &Sizes, from: u64, out: &Operand, strides: Four) -> Resu
     body.run(gpu, &across, 1)
 }
 
-fn backward(g: &mut Graph, s: &Sizes, strides: [Four; 8], adds: bool) -> Made<()> {
+fn backward(g: &mut DnnGraph, s: &AttentionSizes, strides: [Four; 8], adds: bool) -> Made<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let [qs, ks, vs, os, dos, dqs, dks, dvs] = strides;
     let (scores, rows) = (s.scores(), s.rows());

@@ -7,9 +7,9 @@
 //! them as they are; what then does not fit is transposed here, so the order with less to move is
 //! asked for first.
 
-use crate::dnn::{Dnn, Form};
+use crate::dnn::{Dnn, DnnForm};
 use crate::dnn_graph::code::*;
-use crate::dnn_graph::{Graph, Made, dense, dtype_code};
+use crate::dnn_graph::{DnnGraph, Made, dense, dtype_code};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
@@ -130,17 +130,17 @@ impl Problem {
         dims
     }
 
-    fn form(&self, channels_last: bool) -> Form {
+    fn form(&self, channels_last: bool) -> DnnForm {
         let flags = [channels_last, deterministic(), tf32_allowed()].map(i64::from);
         let mut numbers = SmallVec::from_slice(&flags);
         numbers.push(self.windows.len() as i64);
         self.dims(channels_last).iter().for_each(|dims| numbers.extend_from_slice(dims));
         self.windows.iter().for_each(|window| numbers.extend_from_slice(window));
         let what = ["convolution", "convolution to the input", "convolution to the filter"];
-        Form { what: what[self.role], dtype: self.dtype, numbers }
+        DnnForm { what: what[self.role], dtype: self.dtype, numbers }
     }
 
-    fn build(&self, g: &mut Graph, channels_last: bool) -> Made<()> {
+    fn build(&self, g: &mut DnnGraph, channels_last: bool) -> Made<()> {
         let dtype = dtype_code(self.dtype).ok_or("no such dtype")?;
         let within = if dtype == DOUBLE { DOUBLE } else { FLOAT };
         let all = self.dims(channels_last);
@@ -184,7 +184,7 @@ impl Problem {
         channels_last: bool,
     ) -> Result<bool> {
         let form = self.form(channels_last);
-        let build = |g: &mut Graph| self.build(g, channels_last);
+        let build = |g: &mut DnnGraph| self.build(g, channels_last);
         let Some(plan) = dnn.plan(gpu, &form, &|notes| self.allows(notes), build) else {
             return Ok(false);
         };

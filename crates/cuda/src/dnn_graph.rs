@@ -130,7 +130,7 @@ impl Descriptor {
 pub(crate) struct Tensor(Ptr);
 
 /// A graph in the making.
-pub(crate) struct Graph {
+pub(crate) struct DnnGraph {
     library: &'static Cudnn,
     /// All descriptors, in the order in which they were made.
     made: Vec<Descriptor>,
@@ -142,7 +142,7 @@ pub(crate) struct Graph {
 /// Numbers of tensors with memory are below this.
 const INSIDE: i64 = 1000;
 
-impl Drop for Graph {
+impl Drop for DnnGraph {
     fn drop(&mut self) {
         // What refers to others first.
         while self.made.pop().is_some() {}
@@ -154,9 +154,9 @@ pub(crate) fn dense(dims: &[i64]) -> SmallVec<[i64; 5]> {
     (0..dims.len()).map(|d| dims[d + 1..].iter().product()).collect()
 }
 
-impl Graph {
-    pub fn new(library: &'static Cudnn) -> Graph {
-        Graph { library, made: Vec::new(), operations: Vec::new(), next: 0 }
+impl DnnGraph {
+    pub fn new(library: &'static Cudnn) -> DnnGraph {
+        DnnGraph { library, made: Vec::new(), operations: Vec::new(), next: 0 }
     }
 
     fn add(&mut self, descriptor: Descriptor) -> Ptr {

@@ -54,7 +54,7 @@ struct FallibleCall {
     thread: ThreadId,
 }
 
-/// As `Fault` in `kernels/prelude.cu`.
+/// As `Fault` in `kernels/threads.cu`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Fault {

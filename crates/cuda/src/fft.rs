@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// The library, with the plans of a device.
 pub(crate) struct Transforms {
     library: &'static Cufft,
-    plans: Mutex<HashMap<Form, Plan>>,
+    plans: Mutex<HashMap<FftForm, FftPlan>>,
 }
 
 /// Plans that are kept; then the oldest half is made again.
@@ -27,7 +27,7 @@ const FEW: usize = 8;
 
 /// What a plan follows from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Form {
+struct FftForm {
     double: bool,
     kind: Kind,
     /// The length of the line: that of the real side, if there is one.
@@ -46,13 +46,13 @@ enum Kind {
 }
 
 #[derive(Clone, Copy)]
-struct Plan {
+struct FftPlan {
     number: c_int,
     workspace: usize,
     age: usize,
 }
 
-impl Form {
+impl FftForm {
     /// What cuFFT calls the transform.
     fn code(&self) -> c_int {
         match (self.kind, self.double) {
@@ -71,7 +71,7 @@ impl Transforms {
         Ok(Transforms { library: cufft()?, plans: Mutex::default() })
     }
 
-    fn plan(&self, gpu: &Gpu, form: &Form) -> Result<Plan> {
+    fn plan(&self, gpu: &Gpu, form: &FftForm) -> Result<FftPlan> {
         let l = self.library;
         let half = form.n / 2 + 1;
         let (from, to) = match form.kind {
@@ -103,10 +103,10 @@ impl Transforms {
             ))?;
             ok((l.cufftSetStream)(number, gpu.stream.0))?;
         }
-        Ok(Plan { number, workspace, age: 0 })
+        Ok(FftPlan { number, workspace, age: 0 })
     }
 
-    fn run(&self, gpu: &Gpu, form: &Form, inverse: bool, at: &[[DevicePtr; 2]]) -> Result<()> {
+    fn run(&self, gpu: &Gpu, form: &FftForm, inverse: bool, at: &[[DevicePtr; 2]]) -> Result<()> {
         gpu.enter();
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if !plans.contains_key(form) {
@@ -119,7 +119,7 @@ impl Transforms {
                 gpu.release();
                 self.plan(gpu, form)
             })?;
-            let made = Plan { age, ..made };
+            let made = FftPlan { age, ..made };
             plans.insert(*form, made);
         }
         let plan = plans[form];
@@ -147,7 +147,7 @@ impl Transforms {
     }
 
     /// Destroys the older half of the plans, once nothing runs by them.
-    fn forget(&self, gpu: &Gpu, plans: &mut HashMap<Form, Plan>) -> Result<()> {
+    fn forget(&self, gpu: &Gpu, plans: &mut HashMap<FftForm, FftPlan>) -> Result<()> {
         // SAFETY: the stream lives as long as the process.
         let code = unsafe { (gpu.driver.cuStreamSynchronize)(gpu.stream.0) };
         gpu.ok("fft", code)?;
@@ -226,8 +226,8 @@ pub(crate) fn run(
         make_real(gpu, &x, axis, n)?;
     }
     let form = match inner {
-        1 => Form { double, kind, n, lines: outer, side_by_side: false },
-        _ => Form { double, kind, n, lines: inner, side_by_side: true },
+        1 => FftForm { double, kind, n, lines: outer, side_by_side: false },
+        _ => FftForm { double, kind, n, lines: inner, side_by_side: true },
     };
     let pair = 2 * x.dtype.size();
     let step = (n * inner * pair) as u64;

@@ -61,7 +61,7 @@ pub(crate) const fn tile(warps: usize, height: usize, rows: usize, blocks: usize
 
 /// What the text of a kernel follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
+pub(crate) struct FlashForm {
     pub dtype: DType,
     /// Of a query or key, and of a value.
     pub width: usize,
@@ -73,7 +73,7 @@ pub(crate) struct Form {
     pub mask: u32,
 }
 
-impl Form {
+impl FlashForm {
     /// Tiles for this form, the best one first; later ones need less shared memory.
     pub fn tiles(&self, kernel: Kernel) -> &'static [Tile] {
         let wide = self.width.max(self.value) > 64;
@@ -113,7 +113,7 @@ impl Form {
     }
 
     pub fn text(&self, kernel: Kernel, tile: Tile) -> String {
-        let (Form { dtype, width, value, exact, causal, mask }, name) = (self, kernel.name());
+        let (FlashForm { dtype, width, value, exact, causal, mask }, name) = (self, kernel.name());
         let Tile { warps, height, rows, blocks } = tile;
         let (exact, causal) = (u8::from(*exact), u8::from(*causal));
         format!(
@@ -184,7 +184,7 @@ fn seen<'a>(gpu: &'a Gpu, x: &Operand, held: &mut Vec<Scratch<'a>>) -> Result<Vi
 /// As `Params` in the kernels.
 #[derive(Clone)]
 pub(crate) struct Job {
-    pub form: Form,
+    pub form: FlashForm,
     /// Queries, keys, values, results, log-sum-exps, cotangents, gradients, mask.
     views: [View; 10],
     step: isize,
@@ -225,7 +225,7 @@ impl Job {
             Some(_) => return None,
         };
         let exact = dtype == DType::F32 && !tf32_allowed();
-        let form = Form { dtype, width, value, exact, causal: how.causal, mask };
+        let form = FlashForm { dtype, width, value, exact, causal: how.causal, mask };
         let mut job = Job {
             form,
             views: [View::default(); 10],
@@ -306,7 +306,7 @@ pub(crate) fn attention_vjp(
 }
 
 /// A vjp with its memory.
-pub(crate) struct Prepared<'a> {
+pub(crate) struct PreparedAttention<'a> {
     pub job: Job,
     pub kernels: [(Kernel, Tile); 3],
     _held: Vec<Scratch<'a>>,
@@ -317,7 +317,7 @@ pub(crate) fn prepared<'a>(
     how: Attention,
     x: &[Operand],
     out: &[Operand],
-) -> Result<Option<Prepared<'a>>> {
+) -> Result<Option<PreparedAttention<'a>>> {
     let Some(mut job) = Job::of(gpu, how, x) else { return Ok(None) };
     let n = how.operands();
     let tiles = [Kernel::Rows, Kernel::Queries, Kernel::Keys].map(|k| (k, job.tile(gpu, k)));
@@ -336,5 +336,5 @@ pub(crate) fn prepared<'a>(
     let memory = gpu.scratch(job.batch * job.heads * job.queries * 8)?;
     job.rows = memory.at;
     held.push(memory);
-    Ok(Some(Prepared { job, kernels, _held: held }))
+    Ok(Some(PreparedAttention { job, kernels, _held: held }))
 }

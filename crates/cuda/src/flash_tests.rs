@@ -5,7 +5,7 @@ use crate::attention::{own, own_vjp};
 use crate::dnn_tests::{
     BATCH, Case, Owned, bytes, cast, empty, how, noise, operands, time, values,
 };
-use crate::flash::{Form, Kernel, Tile, attention, attention_vjp, prepared, tile};
+use crate::flash::{FlashForm, Kernel, Tile, attention, attention_vjp, prepared, tile};
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::tests::compiles;
@@ -26,7 +26,7 @@ fn device() -> Option<&'static Gpu> {
 
 #[test]
 fn kernels_of_attention_compile() {
-    let of = |dtype, width, value, exact, mask| Form {
+    let of = |dtype, width, value, exact, mask| FlashForm {
         dtype,
         width,
         value,
@@ -55,7 +55,7 @@ fn tiles_of_attention_fit() {
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         for width in [8, 64, 72, 128] {
             for exact in [false, true] {
-                let form = Form { dtype, width, value: width, exact, causal: true, mask: 0 };
+                let form = FlashForm { dtype, width, value: width, exact, causal: true, mask: 0 };
                 for kernel in KERNELS {
                     let tiles = form.tiles(kernel);
                     let (first, last) = (tiles[0], tiles[tiles.len() - 1]);

@@ -10,13 +10,13 @@ use std::sync::LazyLock;
 
 /// A function of floats.
 struct Function {
-    code: Code,
+    code: FloatCode,
     /// The code for results of 8 or 11 bits, if there is another.
     quick: Option<&'static str>,
 }
 
 /// What a column says.
-enum Code {
+enum FloatCode {
     /// There is none.
     None,
     /// The function of CUDA: `tanh`, and `tanhf` of a `float`.
@@ -32,25 +32,25 @@ enum Code {
 /// Reads a column.
 macro_rules! function {
     ([]) => {
-        Function { code: Code::None, quick: None }
+        Function { code: FloatCode::None, quick: None }
     };
     ([special]) => {
-        Function { code: Code::Special, quick: None }
+        Function { code: FloatCode::Special, quick: None }
     };
     ([f64 $text:literal]) => {
-        Function { code: Code::Double($text), quick: None }
+        Function { code: FloatCode::Double($text), quick: None }
     };
     ([$text:literal]) => {
-        Function { code: Code::Either($text), quick: None }
+        Function { code: FloatCode::Either($text), quick: None }
     };
     ([$text:literal quick]) => {
-        Function { code: Code::Either($text), quick: Some($text) }
+        Function { code: FloatCode::Either($text), quick: Some($text) }
     };
     ([$name:ident]) => {
-        Function { code: Code::Library(stringify!($name)), quick: None }
+        Function { code: FloatCode::Library(stringify!($name)), quick: None }
     };
     ([$name:ident quick $text:literal]) => {
-        Function { code: Code::Library(stringify!($name)), quick: Some($text) }
+        Function { code: FloatCode::Library(stringify!($name)), quick: Some($text) }
     };
 }
 
@@ -108,17 +108,17 @@ impl Head<'_> {
     /// The functions of a column that are part of the prelude.
     fn shared(&self, out: &mut String, function: &Function) {
         match function.code {
-            Code::Library(called) => {
+            FloatCode::Library(called) => {
                 let arguments = self.list("");
                 self.define(out, "", "float", &format!("return {called}f({arguments});"));
                 self.define(out, "", "double", &format!("return {called}({arguments});"));
             }
-            Code::Either(text) => {
+            FloatCode::Either(text) => {
                 for of in ["float", "double"] {
                     self.define(out, "", of, &format!("typedef {of} T; {}", statements(text)));
                 }
             }
-            Code::None | Code::Double(_) | Code::Special => {}
+            FloatCode::None | FloatCode::Double(_) | FloatCode::Special => {}
         }
         if let Some(text) = function.quick {
             // `l_exp`, `lv_silu`.
@@ -132,12 +132,12 @@ impl Head<'_> {
     fn special(&self, out: &mut String, function: &Function) {
         let Head { kind, name, .. } = self;
         match function.code {
-            Code::Double(text) => {
+            FloatCode::Double(text) => {
                 let body = statements(text);
                 let _ = writeln!(out, "SPECIAL s_{name}({}) {{ {body} }}", self.list("double "));
             }
-            Code::Special => {}
-            Code::None | Code::Library(_) | Code::Either(_) => return,
+            FloatCode::Special => {}
+            FloatCode::None | FloatCode::Library(_) | FloatCode::Either(_) => return,
         }
         let arguments = self.list("(double)");
         self.define(out, "", "float", &format!("return (float)s_{name}({arguments});"));
@@ -199,7 +199,7 @@ pub(crate) fn special<'a>(mut ops: impl Iterator<Item = &'a Op>) -> &'static str
             Op::Binary(f) => binary(*f),
             _ => return false,
         };
-        matches!(function.code, Code::Double(_) | Code::Special)
+        matches!(function.code, FloatCode::Double(_) | FloatCode::Special)
     };
     if ops.any(is_special) { &SPECIAL } else { "" }
 }

@@ -8,16 +8,16 @@ use crate::functions::PRELUDE;
 use crate::loops::{Loop, Operand};
 use crate::region_tests::region_of;
 use crate::tests::compiles;
-use crate::text::{Form, Held, LoopText, text};
+use crate::text::{Held, LoopForm, LoopText, text};
 use pullback_ir::{Binary, DType, Inst, Load, Op, Random, Reduction, Scalar, Unary, Value};
 use smallvec::smallvec;
 use std::path::Path;
 
 /// Instructions, each with what is known of its value.
 #[derive(Default)]
-struct Body(Vec<Inst>, Vec<Value>);
+struct LoopBody(Vec<Inst>, Vec<Value>);
 
-impl Body {
+impl LoopBody {
     fn add(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
         self.0.push(inst);
         self.1.push(Value { dtype, row });
@@ -54,7 +54,7 @@ impl Body {
     }
 
     /// The text of a loop over these instructions.
-    fn text(&self, inputs: &[DType], outputs: &[usize], form: Form) -> String {
+    fn text(&self, inputs: &[DType], outputs: &[usize], form: LoopForm) -> String {
         let of = LoopText {
             body: self.0.iter().cloned().collect(),
             inputs: inputs.iter().copied().collect(),
@@ -68,8 +68,8 @@ impl Body {
 }
 
 /// tanh(a · b) + 0.1, with `b` one element for all if the form says so.
-fn pointwise(dtype: DType, form: Form) -> String {
-    let mut body = Body::default();
+fn pointwise(dtype: DType, form: LoopForm) -> String {
+    let mut body = LoopBody::default();
     let (a, b) = (body.load(0, dtype, false), body.load(1, dtype, false));
     let product = body.binary(Binary::Mul, a, b);
     let tanh = body.unary(Unary::Tanh, product);
@@ -80,26 +80,26 @@ fn pointwise(dtype: DType, form: Form) -> String {
 
 /// The sum and the maximum of the squares of rows.
 fn reductions(dtype: DType, threads: u32, split: bool) -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let x = body.load(0, dtype, false);
     let square = body.unary(Unary::Square, x);
     let outputs = [Reduction::Sum, Reduction::Max].map(|kind| body.reduce(kind, square));
-    body.text(&[dtype], &outputs, Form::Rows { outer: 1, inner: 1, threads, split })
+    body.text(&[dtype], &outputs, LoopForm::Rows { outer: 1, inner: 1, threads, split })
 }
 
 fn softmax(dtype: DType) -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let x = body.load(0, dtype, false);
     let most = body.reduce(Reduction::Max, x);
     let below = body.binary(Binary::Sub, x, most);
     let exp = body.unary(Unary::Exp, below);
     let sum = body.reduce(Reduction::Sum, exp);
     let y = body.binary(Binary::Div, exp, sum);
-    body.text(&[dtype], &[y], Form::Rows { outer: 1, inner: 1, threads: 32, split: false })
+    body.text(&[dtype], &[y], LoopForm::Rows { outer: 1, inner: 1, threads: 32, split: false })
 }
 
 fn layer_norm(dtype: DType) -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let x = body.load(0, dtype, false);
     let (weight, bias) = (body.load(1, dtype, false), body.load(2, dtype, false));
     let one = body.number(1.0 / 768.0, dtype);
@@ -115,13 +115,13 @@ fn layer_norm(dtype: DType) -> String {
     let normal = body.binary(Binary::Mul, centred, scale);
     let scaled = body.binary(Binary::Mul, normal, weight);
     let y = body.binary(Binary::Add, scaled, bias);
-    let form = Form::Rows { outer: 1, inner: 1, threads: 256, split: false };
+    let form = LoopForm::Rows { outer: 1, inner: 1, threads: 256, split: false };
     body.text(&[dtype; 3], &[y, mean, scale], form)
 }
 
 /// x where a uniform number is below 0.9, and 0 elsewhere.
 fn dropout() -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let x = body.load(0, DType::F32, false);
     let random = body.add(Inst::Random(Random::Uniform, 1, DType::F32), DType::F32, false);
     let keep = body.number(0.9, DType::F32);
@@ -129,19 +129,19 @@ fn dropout() -> String {
     let kept = body.add(Inst::Point(less, smallvec![random, keep]), DType::Bool, false);
     let zero = body.number(0.0, DType::F32);
     let y = body.point(Op::Select, &[kept, x, zero]);
-    body.text(&[DType::F32, DType::I64], &[y], Form::Flat { vector: 4, single: 2 })
+    body.text(&[DType::F32, DType::I64], &[y], LoopForm::Flat { vector: 4, single: 2 })
 }
 
 fn cast(from: DType, to: DType) -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let x = body.load(0, from, false);
     let y = body.add(Inst::Point(Op::Cast(to), smallvec![x]), to, false);
-    body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
+    body.text(&[from], &[y], LoopForm::Flat { vector: 4, single: 0 })
 }
 
 /// w · (x - Σx) with rows in registers, and the sums of it and of x over the rows.
 fn held(dtype: DType, held: Held) -> String {
-    let mut body = Body::default();
+    let mut body = LoopBody::default();
     let (x, weight) = (body.load(0, dtype, false), body.load(1, DType::F32, false));
     let wide = body.add(Inst::Point(Op::Cast(DType::F32), smallvec![x]), DType::F32, false);
     let sum = body.reduce(Reduction::Sum, wide);
@@ -149,7 +149,7 @@ fn held(dtype: DType, held: Held) -> String {
     let scaled = body.binary(Binary::Mul, off, weight);
     let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![scaled]), dtype, false);
     let columns = if held.resident > 0 { smallvec![scaled, wide] } else { smallvec![] };
-    body.text(&[dtype, DType::F32], &[y], Form::Held(Held { columns, ..held }))
+    body.text(&[dtype, DType::F32], &[y], LoopForm::Held(Held { columns, ..held }))
 }
 
 /// The kernel of the only region that a program becomes on a device.
@@ -180,7 +180,7 @@ fn of_program(program: &str) -> String {
         immediate: 0,
     };
     let held = of.fits_registers(&of.in_rows(), &region.columns).expect("rows fit into registers");
-    text(&of.text(Form::Held(held), false), &values)
+    text(&of.text(LoopForm::Held(held), false), &values)
 }
 
 /// A residual and its norm, as GPT-2 has them.
@@ -254,7 +254,7 @@ fn regions_compile() {
 
 #[test]
 fn generated_kernels_are_these_texts() {
-    let flat = |vector, single| Form::Flat { vector, single };
+    let flat = |vector, single| LoopForm::Flat { vector, single };
     let block = Held {
         outer: 1,
         threads: 192,
@@ -274,8 +274,11 @@ fn generated_kernels_are_these_texts() {
         ("flat_f32", pointwise(DType::F32, flat(4, 0))),
         ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
         ("flat_unaligned", pointwise(DType::F32, flat(1, 0))),
-        ("strided", pointwise(DType::F32, Form::Strided { rank: 3, vector: 1, single: 0 })),
-        ("broadcast", pointwise(DType::BF16, Form::Strided { rank: 2, vector: 8, single: 0b10 })),
+        ("strided", pointwise(DType::F32, LoopForm::Strided { rank: 3, vector: 1, single: 0 })),
+        (
+            "broadcast",
+            pointwise(DType::BF16, LoopForm::Strided { rank: 2, vector: 8, single: 0b10 }),
+        ),
         ("held", held(DType::BF16, block.clone())),
         ("held_warp", held(DType::BF16, warp.clone())),
         ("held_columns", held(DType::BF16, columns(true, &block))),

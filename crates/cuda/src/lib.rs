@@ -83,6 +83,7 @@ mod ops;
 mod pinned;
 mod pool;
 mod product;
+mod product_matrices;
 #[cfg(test)]
 mod product_tests;
 mod profile;

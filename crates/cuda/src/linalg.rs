@@ -230,7 +230,7 @@ fn qr(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
 }
 
 /// What eigenvalues and singular values are computed of: scaled copies, and what is known of each.
-struct Prepared<'a> {
+struct PreparedMatrices<'a> {
     matrices: Scratch<'a>,
     powers: Scratch<'a>,
     bad: Scratch<'a>,
@@ -243,9 +243,9 @@ fn prepared<'a>(
     x: &Operand,
     lower: bool,
     turned: bool,
-) -> Result<Prepared<'a>> {
+) -> Result<PreparedMatrices<'a>> {
     let (x, _held) = dense(gpu, x)?;
-    let to = Prepared {
+    let to = PreparedMatrices {
         matrices: gpu.scratch(x.bytes())?,
         powers: gpu.scratch(of.count * of.dtype.size())?,
         bad: gpu.scratch(4 * of.count)?,
@@ -276,7 +276,7 @@ struct Vectors {
 fn finish(
     gpu: &Gpu,
     of: Batch,
-    from: &Prepared<'_>,
+    from: &PreparedMatrices<'_>,
     [left, right]: [Vectors; 2],
     (k, values, out): (usize, DevicePtr, DevicePtr),
 ) -> Result<()> {

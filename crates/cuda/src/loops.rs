@@ -5,7 +5,7 @@
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Scratch};
-use crate::text::{Form, LoopText, THREADS, levels, text};
+use crate::text::{LoopForm, LoopText, THREADS, levels, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -175,7 +175,7 @@ impl Loop<'_> {
         words.extend(axes().map(|axis| self.shape[axis].max(1) as u64));
     }
 
-    pub fn text(&self, form: Form, wide: bool) -> LoopText {
+    pub fn text(&self, form: LoopForm, wide: bool) -> LoopText {
         LoopText {
             body: self.body.iter().cloned().collect(),
             inputs: self.inputs.iter().map(|x| x.dtype).collect(),
@@ -230,7 +230,7 @@ impl Loop<'_> {
             let single = (0..inputs).filter(|&k| is_single(k)).fold(0, |bits, k| bits | 1u64 << k);
             let vector = self.vector(single);
             let blocks = count.div_ceil(vector * THREADS);
-            let form = Form::Flat { vector: vector as u32, single };
+            let form = LoopForm::Flat { vector: vector as u32, single };
             return (self.text(form, wide), blocks, words);
         }
         words.extend(axes.iter().map(|(n, _)| *n as u64));
@@ -238,7 +238,7 @@ impl Loop<'_> {
             words.extend(axes.iter().map(|(_, of)| of[k] as u64));
         }
         let (vector, single) = self.last_axis(&axes);
-        let form = Form::Strided { rank: axes.len() as u32, vector: vector as u32, single };
+        let form = LoopForm::Strided { rank: axes.len() as u32, vector: vector as u32, single };
         (self.text(form, wide), count.div_ceil(vector * THREADS), words)
     }
 
@@ -365,7 +365,7 @@ impl Loop<'_> {
         for k in 0..self.inputs.len() + self.outputs.len() {
             words.extend(outer.iter().chain(inner).map(|(_, of)| of[k] as u64));
         }
-        let form = Form::Rows {
+        let form = LoopForm::Rows {
             outer: outer.len() as u32,
             inner: inner.len() as u32,
             threads: threads as u32,

@@ -23,10 +23,10 @@
 //! transposes at the speed of memory; the loops of this crate do not.
 
 use crate::cache;
-use crate::gpu::{Gpu, Handle, Scratch, describe, device_error};
+use crate::gpu::{Gpu, Handle, describe, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
-use crate::ops::copy;
+use crate::product_matrices::StridedMatrices;
 use crate::tuning::{Stopwatch, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
 use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
@@ -55,12 +55,12 @@ pub(crate) struct Products {
     folder: Option<PathBuf>,
     /// Held while a product is put into the queue: the kernels of one product pass sums to each
     /// other through the workspace, and must not be interleaved with those of another thread's.
-    state: Mutex<State>,
+    state: Mutex<ProductState>,
 }
 
 #[derive(Default)]
-struct State {
-    plans: FxHashMap<Form, Plan>,
+struct ProductState {
+    plans: FxHashMap<ProductForm, ProductPlan>,
     workspace: Workspace,
 }
 
@@ -72,7 +72,7 @@ struct Workspace {
 
 /// A form of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
+struct ProductForm {
     sizes: [usize; 3],
     /// How many products, and the distance of the operands and the result of each.
     batch: usize,
@@ -105,7 +105,7 @@ pub(crate) enum Sum {
     Bias(DevicePtr),
 }
 
-struct Plan {
+struct ProductPlan {
     descriptors: Descriptors,
     algorithm: [u64; 8],
     /// Bytes that it needs.
@@ -134,7 +134,7 @@ impl Drop for Descriptors {
     }
 }
 
-impl Form {
+impl ProductForm {
     fn multiply_adds(&self) -> u128 {
         self.sizes.iter().fold(self.batch as u128, |all, &n| all * n as u128)
     }
@@ -163,39 +163,6 @@ fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
         DType::BF16 => Some((14, 68, 0)),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
     }
-}
-
-/// A matrix as the library sees it: whether it is exchanged, and its leading dimension.
-pub(crate) fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {
-    let [r, c] = strides;
-    let fits =
-        |step: isize, least: usize| usize::try_from(step).ok().filter(|&s| s >= least.max(1));
-    if c == 1 || columns == 1 {
-        let leading = if rows == 1 { Some(columns.max(1)) } else { fits(r, columns) };
-        if let Some(leading) = leading {
-            return Some((false, leading));
-        }
-    }
-    if r == 1 || rows == 1 {
-        let leading = if columns == 1 { Some(rows.max(1)) } else { fits(c, rows) };
-        return leading.map(|leading| (true, leading));
-    }
-    None
-}
-
-/// One step that goes over all batch axes, from the innermost on: none if they are not evenly
-/// spaced.
-pub(crate) fn step(batch: &[usize], strides: &[isize]) -> Option<isize> {
-    let mut found: Option<(isize, isize)> = None;
-    for (&n, &s) in batch.iter().zip(strides).rev() {
-        found = match found {
-            _ if n == 1 => found,
-            None => Some((s, s * n as isize)),
-            Some((first, next)) if s == next => Some((first, s * n as isize)),
-            Some(_) => return None,
-        };
-    }
-    Some(found.map_or(0, |(first, _)| first)).filter(|&first| first >= 0)
 }
 
 fn library_ok(code: c_int) -> std::result::Result<(), String> {
@@ -239,7 +206,7 @@ impl Products {
     /// least one.
     fn ways(
         &self,
-        form: &Form,
+        form: &ProductForm,
         workspace: usize,
     ) -> std::result::Result<(Descriptors, Vec<LtHeuristic>), String> {
         let (l, ok) = (self.library, library_ok);
@@ -337,14 +304,14 @@ impl Products {
     fn plan(
         &self,
         gpu: &Gpu,
-        form: &Form,
+        form: &ProductForm,
         at: [DevicePtr; 4],
         workspace: &mut Workspace,
-    ) -> Result<(Plan, bool)> {
+    ) -> Result<(ProductPlan, bool)> {
         let made = self.ways(form, WORKSPACE).map_err(|why| device_error("dot", why))?;
         let (descriptors, ways) = made;
         let mut plan =
-            Plan { descriptors, algorithm: ways[0].algorithm, workspace: ways[0].workspace };
+            ProductPlan { descriptors, algorithm: ways[0].algorithm, workspace: ways[0].workspace };
         if !form.free || form.multiply_adds() < WORTH_MEASURING || ways.len() == 1 {
             return Ok((plan, true));
         }
@@ -383,7 +350,7 @@ impl Products {
     fn measured(
         &self,
         gpu: &Gpu,
-        (form, descriptors, ways): (&Form, &Descriptors, &[LtHeuristic]),
+        (form, descriptors, ways): (&ProductForm, &Descriptors, &[LtHeuristic]),
         [a, b, c, bias]: [DevicePtr; 4],
         workspace: &mut Workspace,
         watch: &Stopwatch<'_>,
@@ -422,10 +389,10 @@ impl Products {
     }
 
     /// Computes a product in the way of its plan.
-    fn run(&self, gpu: &Gpu, form: &Form, at: [DevicePtr; 4]) -> Result<()> {
+    fn run(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
         gpu.enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { plans, workspace } = &mut *state;
+        let ProductState { plans, workspace } = &mut *state;
         let (once, small);
         let mut plan = match plans.entry(*form) {
             Entry::Occupied(found) => &*found.into_mut(),
@@ -451,7 +418,7 @@ impl Products {
             let other = if form.free { self.ways(form, workspace.bytes).ok() } else { None };
             let Some((descriptors, ways)) = other else { return Err(error) };
             let LtHeuristic { algorithm, workspace, .. } = ways[0];
-            small = Plan { descriptors, algorithm, workspace };
+            small = ProductPlan { descriptors, algorithm, workspace };
             plan = &small;
         }
         // Once more: ops of other threads may read what became the workspace, and wait.
@@ -493,7 +460,7 @@ impl Products {
     fn launch(
         &self,
         gpu: &Gpu,
-        form: &Form,
+        form: &ProductForm,
         descriptors: &Descriptors,
         algorithm: &[u64; 8],
         [a, b, c, bias]: [DevicePtr; 4],
@@ -543,32 +510,6 @@ pub(crate) fn has(dtype: DType) -> bool {
     codes(dtype, false).is_some()
 }
 
-/// The matrices of an operand, where they are or copied to be dense.
-struct Matrices<'a> {
-    at: DevicePtr,
-    turned: bool,
-    leading: usize,
-    step: isize,
-    _held: Option<Scratch<'a>>,
-}
-
-impl<'a> Matrices<'a> {
-    fn of(gpu: &'a Gpu, x: &Operand) -> Result<Matrices<'a>> {
-        let (batch, matrix) = x.shape.split_at(x.shape.len() - 2);
-        let (over, inside) = x.strides.split_at(batch.len());
-        let [rows, columns] = [matrix[0], matrix[1]];
-        let layout = seen(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
-        if let Some(((turned, leading), step)) = layout {
-            return Ok(Matrices { at: x.at, turned, leading, step, _held: None });
-        }
-        let memory = gpu.scratch(x.bytes())?;
-        let at = memory.at;
-        copy(gpu, x, &Operand::dense(at, x.dtype, &x.shape))?;
-        let step = (rows * columns) as isize;
-        Ok(Matrices { at, turned: false, leading: columns, step, _held: Some(memory) })
-    }
-}
-
 /// `out = a·b` over the last two axes, or `out += a·b`; `out` is dense, and of the dtype of the
 /// operands or of their sums.
 pub(crate) fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
@@ -609,7 +550,7 @@ impl Products {
         }
         let dtype = a.dtype;
         let (size, size_out) = (dtype.size() as isize, out.dtype.size() as isize);
-        let (a, b) = (Matrices::of(gpu, a)?, Matrices::of(gpu, b)?);
+        let (a, b) = (StridedMatrices::of(gpu, a)?, StridedMatrices::of(gpu, b)?);
         let steps = [a.step, b.step, (m * n) as isize];
         let (tf32, free) = (dtype == DType::F32 && tf32_allowed(), !deterministic());
         for first in (0..all).step_by(MOST_AT_ONCE) {
@@ -621,7 +562,7 @@ impl Products {
                 moved(out.at, steps[2] * size_out),
                 bias.unwrap_or(0),
             ];
-            let form = Form {
+            let form = ProductForm {
                 sizes: [m, n, k],
                 batch: MOST_AT_ONCE.min(all - first),
                 steps,

@@ -2,7 +2,8 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::product::{Products, Sum, seen, step};
+use crate::product::{Products, Sum};
+use crate::product_matrices::{seen, step};
 use pullback_ir::{DType, with_deterministic, with_tf32};
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@ use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
 use crate::ops;
-use crate::text::{Form, Held, compute, element};
+use crate::text::{Held, LoopForm, compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -171,7 +171,7 @@ impl Loop<'_> {
         };
         // Beyond the last row, the next of every group is looked at.
         let wide = (rows + grid * block) * width.max(threads) >= NARROW;
-        self.launch(gpu, self.text(Form::Held(held), wide), grid, block, &words)
+        self.launch(gpu, self.text(LoopForm::Held(held), wide), grid, block, &words)
     }
 
     /// Runs the loop, with sums of values over the rows beside. Where rows do not fit into

@@ -5,7 +5,7 @@
 
 use crate::compile::compile;
 use crate::functions::PRELUDE;
-use crate::text::{Form, Held, LoopText, text};
+use crate::text::{Held, LoopForm, LoopText, text};
 use crate::update::{self, How};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
@@ -72,8 +72,8 @@ fn every_function_compiles_in_every_dtype() {
             row: false,
         });
         let outputs = (2..insts.len()).collect();
-        let strided = |vector, single| Form::Strided { rank: 3, vector, single };
-        let forms = [Form::Flat { vector: 2, single: 2 }, strided(1, 0), strided(2, 2)];
+        let strided = |vector, single| LoopForm::Strided { rank: 3, vector, single };
+        let forms = [LoopForm::Flat { vector: 2, single: 2 }, strided(1, 0), strided(2, 2)];
         for form in forms {
             let of = LoopText {
                 body: insts.iter().cloned().collect(),
@@ -111,7 +111,7 @@ fn rows_compile_in_every_dtype() {
                 body: body.into(),
                 inputs: smallvec![dtype],
                 outputs: outputs.into(),
-                form: Form::Rows { outer: 2, inner: 1, threads, split },
+                form: LoopForm::Rows { outer: 2, inner: 1, threads, split },
                 immediate: 0,
                 wide: threads == 1,
             };
@@ -157,7 +157,7 @@ fn rows_in_registers_compile() {
                     body: SmallVec::clone(&body),
                     inputs: smallvec![dtype, wide],
                     outputs: smallvec![5, 3],
-                    form: Form::Held(held),
+                    form: LoopForm::Held(held),
                     immediate: 0,
                     wide: false,
                 };
@@ -185,7 +185,7 @@ fn random_numbers_compile() {
         body: body.into(),
         inputs: smallvec![DType::I64],
         outputs: (0..draws.len()).collect(),
-        form: Form::Flat { vector: 1, single: 1 },
+        form: LoopForm::Flat { vector: 1, single: 1 },
         immediate: 0,
         wide: true,
     };
@@ -368,7 +368,7 @@ fn numbers_are_written_exactly() {
         body: smallvec![Inst::Literal(Scalar::from(0.1), DType::F32)],
         inputs: smallvec![],
         outputs: smallvec![0],
-        form: Form::Flat { vector: 4, single: 0 },
+        form: LoopForm::Flat { vector: 4, single: 0 },
         immediate: 0,
         wide: false,
     };

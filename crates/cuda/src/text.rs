@@ -31,7 +31,7 @@ pub(crate) struct LoopText {
     pub body: SmallVec<[Inst; 4]>,
     pub inputs: SmallVec<[DType; 4]>,
     pub outputs: SmallVec<[usize; 2]>,
-    pub form: Form,
+    pub form: LoopForm,
     /// Bit `k`: operand `k` is one element, whose bits are passed in place of its address.
     pub immediate: u64,
     /// Indices need 64 bits.
@@ -40,7 +40,7 @@ pub(crate) struct LoopText {
 
 /// See the head of the file.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub(crate) enum LoopForm {
     Flat {
         /// Elements of a thread.
         vector: u32,
@@ -232,7 +232,7 @@ impl Writer<'_> {
     /// The parameters: addresses, sizes, what indices need, then axes and strides.
     fn parameters(&self, out: &mut String, axes: u32) -> std::fmt::Result {
         writeln!(out, "struct P {{")?;
-        let columns = if let Form::Held(held) = &self.of.form { held.columns.len() } else { 0 };
+        let columns = if let LoopForm::Held(held) = &self.of.form { held.columns.len() } else { 0 };
         writeln!(out, "  u64 p[{}];", (self.operands() + columns).max(1))?;
         writeln!(out, "  u64 rows, width, parts, part;")?;
         let indices = self.of.body.iter().filter(|i| matches!(i, Inst::Index(..))).count();
@@ -248,17 +248,18 @@ impl Writer<'_> {
 
     fn kernel(&self, out: &mut String) -> std::fmt::Result {
         let (axes, block) = match &self.of.form {
-            Form::Flat { .. } => (0, THREADS as u32),
-            Form::Strided { rank, .. } => (*rank, THREADS as u32),
-            Form::Rows { outer, inner, threads, .. } => (outer + inner, (*threads).max(256)),
-            Form::Held(held) => (held.outer, held.block),
+            LoopForm::Flat { .. } => (0, THREADS as u32),
+            LoopForm::Strided { rank, .. } => (*rank, THREADS as u32),
+            LoopForm::Rows { outer, inner, threads, .. } => (outer + inner, (*threads).max(256)),
+            LoopForm::Held(held) => (held.outer, held.block),
         };
         self.parameters(out, axes)?;
         let resident = match &self.of.form {
-            Form::Held(Held { resident: n @ 1.., .. }) => format!(", {n}"),
-            Form::Held(_) | Form::Flat { .. } | Form::Strided { .. } | Form::Rows { .. } => {
-                String::new()
-            }
+            LoopForm::Held(Held { resident: n @ 1.., .. }) => format!(", {n}"),
+            LoopForm::Held(_)
+            | LoopForm::Flat { .. }
+            | LoopForm::Strided { .. }
+            | LoopForm::Rows { .. } => String::new(),
         };
         let bounds = format!("__launch_bounds__({block}{resident})");
         writeln!(out, "extern \"C\" __global__ void {bounds} k(P p) {{")?;
@@ -275,13 +276,15 @@ impl Writer<'_> {
             writeln!(out, "  const {kind} x{k} = *(const {kind}*)&p.p[{k}];")?;
         }
         match &self.of.form {
-            Form::Flat { vector, single } => self.flat(out, *vector, *single)?,
-            Form::Strided { rank, vector: 1, .. } => self.strided(out, *rank)?,
-            Form::Strided { rank, vector, single } => self.vectors(out, *rank, *vector, *single)?,
-            Form::Rows { outer, inner, threads, split } => {
+            LoopForm::Flat { vector, single } => self.flat(out, *vector, *single)?,
+            LoopForm::Strided { rank, vector: 1, .. } => self.strided(out, *rank)?,
+            LoopForm::Strided { rank, vector, single } => {
+                self.vectors(out, *rank, *vector, *single)?
+            }
+            LoopForm::Rows { outer, inner, threads, split } => {
                 self.rows(out, *outer, *inner, *threads, *split)?;
             }
-            Form::Held(held) => self.held(out, held)?,
+            LoopForm::Held(held) => self.held(out, held)?,
         }
         writeln!(out, "}}")
     }

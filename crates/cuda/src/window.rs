@@ -21,7 +21,7 @@ const BLOCK: usize = 256;
 pub(crate) const AXES: usize = 3;
 
 /// As `Window` in `kernels/window.cu`.
-struct Sizes {
+struct WindowSizes {
     n: usize,
     c: usize,
     x: [usize; AXES],
@@ -39,7 +39,7 @@ fn three(of: &[usize]) -> [usize; AXES] {
     all
 }
 
-impl Sizes {
+impl WindowSizes {
     fn launch(
         &self,
         gpu: &Gpu,
@@ -83,7 +83,7 @@ impl Sizes {
     }
 }
 
-impl Sizes {
+impl WindowSizes {
     /// The kernel for a last axis whose pieces are its elements, such as channels, and how many of
     /// them a thread has: 16 bytes.
     fn each(
@@ -150,7 +150,7 @@ pub(crate) fn own_conv(
     let (o, i) = (w.shape[0] / groups.max(1), w.shape[1]);
     let taps = element_count(&w.shape[2..]);
     let places = element_count(&y.shape[2..]);
-    let sizes = Sizes {
+    let sizes = WindowSizes {
         n,
         c: channels,
         x: three(&x.shape[2..]),
@@ -253,7 +253,7 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Resu
     }
     let (inner, outer) = (three(&x.shape[before..]), three(&out.shape[before..]));
     let (n, c) = (dense.shape[0], dense.shape[1]);
-    let sizes = |x, y| Sizes { n, c, x, y, windows, even };
+    let sizes = |x, y| WindowSizes { n, c, x, y, windows, even };
     match pool.kind {
         Pooling::Sum => sizes(inner, outer).launch(gpu, ("POOL", 0, ""), &dense, out, 0),
         Pooling::ArgMax => {

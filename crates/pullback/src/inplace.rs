@@ -29,7 +29,7 @@ use pullback_ir::{Binary, ErrorKind, Line, Op, View};
 use smallvec::{SmallVec, smallvec};
 
 /// What running an op over its targets gave.
-enum Made {
+enum MadeBy {
     /// The targets are written, and have these versions.
     Written(SmallVec<[u64; 4]>),
     /// New values, which are still to be written.
@@ -172,13 +172,13 @@ impl Tensor {
                 let versions: Option<SmallVec<[u64; 4]>> =
                     backend::write(call, write, targets, &all, Some(at), bump)?;
                 match versions {
-                    Some(versions) => Ok(Made::Written(versions)),
+                    Some(versions) => Ok(MadeBy::Written(versions)),
                     // The device has no kernel that writes over its operands.
-                    None => Ok(Made::Fresh(apply::compute(call, &all, at)?)),
+                    None => Ok(MadeBy::Fresh(apply::compute(call, &all, at)?)),
                 }
             });
             match made.map_err(|e| e.at(at))? {
-                Made::Written(versions) => {
+                MadeBy::Written(versions) => {
                     for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
                         for tensor in [target, root] {
                             tensor.replace_state(None, Some(Tangents::new()), Some(version));
@@ -186,7 +186,7 @@ impl Tensor {
                     }
                     return Ok(());
                 }
-                Made::Fresh(new) => new.into_vec(),
+                MadeBy::Fresh(new) => new.into_vec(),
             }
         } else {
             autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?
@@ -220,13 +220,13 @@ impl Tensor {
         let bump = || self.0.storage.bump(writer);
         let made = checked(op, &all, |call| {
             match backend::write(call, Write::Over, &[self], &all, Some(writer.at), bump)? {
-                Some(version) => Ok(Made::Written(smallvec![version])),
-                None => Ok(Made::Fresh(apply::compute(call, &all, writer.at)?)),
+                Some(version) => Ok(MadeBy::Written(smallvec![version])),
+                None => Ok(MadeBy::Fresh(apply::compute(call, &all, writer.at)?)),
             }
         })?;
         let version = match made {
-            Made::Written(versions) => versions[0],
-            Made::Fresh(new) => return Ok(Some(new.into_first())),
+            MadeBy::Written(versions) => versions[0],
+            MadeBy::Fresh(new) => return Ok(Some(new.into_first())),
         };
         for tensor in [self, root] {
             tensor.replace_state(None, Some(Tangents::new()), Some(version));

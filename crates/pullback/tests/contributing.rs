@@ -14,6 +14,8 @@ struct Example {
     /// Words of which its files have one, outside of comments: `Erf`, `Fused::Softmax`. After `fn`
     /// also parts of names: `fn erf` is `fn erf_vjp` and `fn scaled_erf` too, but not `fn erfc`.
     words: &'static [&'static str],
+    /// Files that name it as its callers, like any user of it.
+    callers: &'static [&'static str],
     /// Its files, at most.
     most: usize,
 }
@@ -25,27 +27,26 @@ const FUNCTIONS: &[&str] = &["ir", "cpu", "cuda", "pullback", "bench", "fuzz"];
 #[rustfmt::skip]
 const EXAMPLES: &[Example] = &[
     // With code of its own for f32, f64 and fused loops, and a fused derivative.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Erf", "fn erf", "u_erf", "\"erf\""] },
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Silu", "fn silu", "u_silu", "l_silu", "\"silu\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Erf", "fn erf", "u_erf", "\"erf\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Silu", "fn silu", "u_silu", "l_silu", "\"silu\""] },
     // The same, with a derivative that is a formula.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Tanh", "fn tanh", "u_tanh", "v_tanh", "\"tanh\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/pullback/src/inplace/methods.rs"], most: 5, words: &["Tanh", "fn tanh", "u_tanh", "v_tanh", "\"tanh\""] },
     // A formula.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
     // In f64 alone; with a long slope; with long code in CUDA C; with both.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
-    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["I1e", "fn i1e", "s_i1e", "\"i1e\""] },
-    // With code of its own for f32 and f64; native; with code for integers; in f64 alone.
-    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Binary::Atan2", "Atan2", "fn atan2", "b_atan2", "\"atan2\""] },
-    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Binary::Copysign", "Copysign", "b_copysign", "\"copysign\""] },
-    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["FloorDiv", "b_floor_div", "(floor_div"] },
-    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
-    Example { section: "fused kernel", crates: KERNELS, most: 11,
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["I1e", "fn i1e", "s_i1e", "\"i1e\""] },
+    // With code of its own for f32 and f64, and for integers; native; in f64 alone.
+    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Fmod", "fn fmod", "b_fmod", "\"fmod\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Binary::Copysign", "Copysign   copysign", "Copysign  Promote", "copysign(w: &mut", "\"copysign\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
+    Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 11,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
     // Backends say whether it is profitable.
-    Example { section: "pass", crates: &["ir"], most: 4, words: &["epilogue"] },
-    Example { section: "layer", crates: &["nn"], most: 2, words: &["RmsNorm"] },
-    Example { section: "optimiser", crates: &["nn", "cli"], most: 2, words: &["Rprop"] },
+    Example { section: "pass", crates: &["ir"], callers: &[], most: 4, words: &["epilogue"] },
+    Example { section: "layer", crates: &["nn"], callers: &[], most: 2, words: &["RmsNorm"] },
+    Example { section: "optimiser", crates: &["nn", "cli"], callers: &[], most: 2, words: &["Rprop"] },
 ];
 
 /// Where `CONTRIBUTING.md` is.
@@ -66,7 +67,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match path.is_dir() {
-            true if name != "tests" => sources(&path, found),
+            true if !["tests", "golden"].contains(&name) => sources(&path, found),
             false if is_source(name) => {
                 found.push(path);
             }
@@ -108,7 +109,10 @@ fn touched(example: &Example) -> BTreeSet<String> {
     let relative = |path: PathBuf| {
         path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned()
     };
-    files.into_iter().filter(has).map(relative).collect()
+    let calls = |file: &String| example.callers.contains(&file.as_str());
+    let named: BTreeSet<String> = files.into_iter().filter(has).map(relative).collect();
+    assert!(example.callers.iter().all(|file| named.contains(*file)), "no callers any more");
+    named.into_iter().filter(|file| !calls(file)).collect()
 }
 
 /// The source files that a section lists; one that ends in `/` is a folder.

@@ -140,7 +140,7 @@ struct Phase<'a> {
 }
 
 /// How the results of a phase are cut into blocks.
-struct Blocks {
+struct Cutting {
     /// The axis that is cut, and the results along it in a block.
     axis: usize,
     each: usize,
@@ -165,7 +165,7 @@ impl Phase<'_> {
         if block.is_wide(copies, lengths) {
             return false;
         }
-        let weights = Weights::<C>::pack(self, w);
+        let weights = PackedWeights::<C>::pack(self, w);
         // Whether the tile can write into the result directly.
         let dense = self.axes.iter().all(|t| t.every == 1)
             && blocks.images == 1
@@ -190,14 +190,14 @@ impl Phase<'_> {
         true
     }
 
-    fn blocks(&self, cols: usize) -> Blocks {
+    fn blocks(&self, cols: usize) -> Cutting {
         let p = self.p;
         let counts = self.axes.map(|t| t.count);
         let all: usize = counts.iter().product();
         let axis = counts.iter().position(|&n| n > 1).unwrap_or(2);
         if all < 2 * cols {
             let images = even(p.batch, BLOCK.div_ceil(all), 1);
-            return Blocks { axis, each: counts[axis], along: 1, images };
+            return Cutting { axis, each: counts[axis], along: 1, images };
         }
         let unit = all / counts[axis];
         let mut columns = BLOCK;
@@ -205,11 +205,11 @@ impl Phase<'_> {
             columns /= 2;
         }
         let each = even(counts[axis], columns.div_ceil(unit), 1);
-        Blocks { axis, each, along: counts[axis].div_ceil(each), images: 1 }
+        Cutting { axis, each, along: counts[axis].div_ceil(each), images: 1 }
     }
 
     /// The part of the source that block number `cut` along the axis reads.
-    fn region(&self, blocks: &Blocks, cut: usize) -> SourceBlock {
+    fn region(&self, blocks: &Cutting, cut: usize) -> SourceBlock {
         let mut i = 0;
         SourceBlock::new(self.axes.map(|t| {
             let from = if i == blocks.axis { cut * blocks.each } else { 0 };
@@ -230,7 +230,7 @@ impl Phase<'_> {
 }
 
 /// The kernel as panels of rows, the left side of the product.
-struct Weights<C> {
+struct PackedWeights<C> {
     _memory: crate::Buffer,
     panels: Shared<C>,
     /// Rows of all panels but the last.
@@ -241,8 +241,8 @@ struct Weights<C> {
     steps: usize,
 }
 
-impl<C: Laned + ConvFloat> Weights<C> {
-    fn pack<S: Elem<Compute = C>>(phase: &Phase, w: Volume<S>) -> Weights<C> {
+impl<C: Laned + ConvFloat> PackedWeights<C> {
+    fn pack<S: Elem<Compute = C>>(phase: &Phase, w: Volume<S>) -> PackedWeights<C> {
         let (p, width) = (phase.p, C::kernels().rows);
         let tap = |t: [(usize, isize); 3]| -> isize {
             (0..3).map(|i| t[i].0 as isize * w.strides[i + 2]).sum()
@@ -278,7 +278,7 @@ impl<C: Laned + ConvFloat> Weights<C> {
                 }
             }
         });
-        Weights { _memory: memory, panels, height, count, steps }
+        PackedWeights { _memory: memory, panels, height, count, steps }
     }
 }
 
@@ -298,7 +298,7 @@ impl GemmTask<'_> {
     fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
         &self,
         a: Volume<S>,
-        weights: &Weights<C>,
+        weights: &PackedWeights<C>,
         out: Sink,
         dense: bool,
     ) {

@@ -41,7 +41,7 @@ pub(super) fn multiply<S: Elem<Compute = C>, C: Tiled + Default>(
     (b, ready): (Matrix<S>, Option<Shared<C>>),
     to: Destination<C>,
 ) {
-    let product = Half { m, n, k, a, to };
+    let product = HalfPacked { m, n, k, a, to };
     if let Some(panels) = ready {
         return product.with_all(panels);
     }
@@ -92,7 +92,7 @@ fn columns<C: Tiled>(m: usize, n: usize, k: usize) -> usize {
 }
 
 /// A product with A unpacked.
-struct Half<'a, C> {
+struct HalfPacked<'a, C> {
     m: usize,
     n: usize,
     k: usize,
@@ -100,10 +100,10 @@ struct Half<'a, C> {
     to: Destination<'a, C>,
 }
 
-impl<C: Tiled> Half<'_, C> {
+impl<C: Tiled> HalfPacked<'_, C> {
     /// The product with all panels of B.
     fn with_all(&self, panels: Shared<C>) {
-        let Half { m, n, k, to, .. } = *self;
+        let HalfPacked { m, n, k, to, .. } = *self;
         let (threads, kernels) = (par::threads(), C::kernels());
         let (rows, broad) = if m * n * k <= 2 * GRAIN {
             (m, n)
@@ -131,7 +131,7 @@ impl<C: Tiled> Half<'_, C> {
 
     /// The tiles of some rows with a panel: the columns from `j` on, and some steps of them.
     fn strips(&self, rows: Range<usize>, j: usize, steps: Range<usize>, panel: Shared<C>) {
-        let Half { n, a, to, .. } = *self;
+        let HalfPacked { n, a, to, .. } = *self;
         let kernels = C::kernels();
         let height = even(rows.len(), kernels.rows, 1);
         for i in rows.clone().step_by(height) {

@@ -11,7 +11,7 @@
 //! chasing downwards in the transpose read backwards, where U and V exchange their roles.
 
 use super::Real;
-use super::implicit::{Block, Blocks, Line, reverse};
+use super::implicit::{Line, UnreducedBlock, UnreducedBlocks, reverse};
 use super::vector::rotate_columns;
 use super::view::Cols;
 
@@ -49,8 +49,8 @@ pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<
     let n = d.len();
     let mut left = vec![(T::ONE, T::ZERO); n];
     let mut right = vec![(T::ONE, T::ZERO); n];
-    let (mut blocks, mut down) = (Blocks::of(d, e), true);
-    while let Some(Block { first, last, is_new }) = blocks.next(d, e) {
+    let (mut blocks, mut down) = (UnreducedBlocks::of(d, e), true);
+    while let Some(UnreducedBlock { first, last, is_new }) = blocks.next(d, e) {
         if is_new {
             down = d[first].size() >= d[last].size();
         }

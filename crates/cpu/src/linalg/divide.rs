@@ -58,7 +58,7 @@ pub(super) fn divide<T: Real>(d: &mut [T], e: &mut [T], mut q: Cols<T>) -> bool 
 
 /// Where the elements of a vector are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum Support {
     Upper,
     Both,
     Lower,
@@ -77,8 +77,8 @@ fn join<T: Real>(d: &mut [T], half: usize, rho: T, mut q: Cols<T>) {
     let most = |x: &[T]| x.iter().fold(T::ZERO, |most, v| most.larger(v.size()));
     let unit = most(d).larger(rho).larger(T::TINY / T::EPS);
     let tolerance = T::of_f64(8.0) * T::EPS * unit;
-    let mut halves: Vec<Half> =
-        (0..n).map(|j| if j < half { Half::Upper } else { Half::Lower }).collect();
+    let mut halves: Vec<Support> =
+        (0..n).map(|j| if j < half { Support::Upper } else { Support::Lower }).collect();
     let (mut kept, mut done) = (Vec::with_capacity(n), Vec::with_capacity(n));
     for j in order {
         if rho * z[j].size() <= tolerance {
@@ -93,7 +93,7 @@ fn join<T: Real>(d: &mut [T], half: usize, rho: T, mut q: Cols<T>) {
             if (gap * c * s).size() <= tolerance {
                 (z[j], z[before]) = (length, T::ZERO);
                 if halves[before] != halves[j] {
-                    (halves[before], halves[j]) = (Half::Both, Half::Both);
+                    (halves[before], halves[j]) = (Support::Both, Support::Both);
                 }
                 let (x, y) = q.pair(before, j);
                 rotate(x, y, c, s);
@@ -154,13 +154,13 @@ pub(super) struct Groups<'a> {
     pub place: Vec<usize>,
     upper: usize,
     both: usize,
-    halves: &'a [Half],
+    halves: &'a [Support],
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn new(kept: &'a [usize], halves: &'a [Half]) -> Groups<'a> {
-        let count = |half: Half| kept.iter().filter(|&&j| halves[j] == half).count();
-        let (upper, both) = (count(Half::Upper), count(Half::Both));
+    pub(super) fn new(kept: &'a [usize], halves: &'a [Support]) -> Groups<'a> {
+        let count = |half: Support| kept.iter().filter(|&&j| halves[j] == half).count();
+        let (upper, both) = (count(Support::Upper), count(Support::Both));
         let mut next = [0, upper, upper + both];
         let place = kept.iter().map(|&j| {
             let slot = &mut next[halves[j] as usize];
@@ -182,7 +182,7 @@ impl<'a> Groups<'a> {
             let rows = if top { 0..half } else { half..q.rows };
             let mut part = Dense::<T>::working(rows.len(), count);
             for (&j, &place) in self.kept.iter().zip(&self.place) {
-                let absent = if top { Half::Lower } else { Half::Upper };
+                let absent = if top { Support::Lower } else { Support::Upper };
                 if self.halves[j] != absent {
                     part.column_mut(place - from).copy_from_slice(&q.column(j)[rows.clone()]);
                 }

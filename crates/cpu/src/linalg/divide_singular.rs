@@ -12,7 +12,7 @@
 //! those of `divide.rs`; a rotation is applied to U and to V.
 
 use super::bulge::{qr, rotation};
-use super::divide::{DIRECT, Groups, Half};
+use super::divide::{DIRECT, Groups, Support};
 use super::secular::Secular;
 use super::vector::{norm, rotate, rotate_columns};
 use super::view::Cols;
@@ -128,11 +128,11 @@ fn join<T: Real>(d: &mut [T], middle: usize, alpha: T, beta: T, mut u: Cols<T>, 
     if z[middle].size() <= tolerance {
         z[middle] = tolerance.signed(z[middle]);
     }
-    let halves: Vec<Half> = (0..n)
+    let halves: Vec<Support> = (0..n)
         .map(|j| match j.cmp(&middle) {
-            std::cmp::Ordering::Less => Half::Upper,
-            std::cmp::Ordering::Equal => Half::Both,
-            std::cmp::Ordering::Greater => Half::Lower,
+            std::cmp::Ordering::Less => Support::Upper,
+            std::cmp::Ordering::Equal => Support::Both,
+            std::cmp::Ordering::Greater => Support::Lower,
         })
         .collect();
     let (mut halves, mut kept, mut done) = (halves, vec![middle], Vec::new());
@@ -147,7 +147,7 @@ fn join<T: Real>(d: &mut [T], middle: usize, alpha: T, beta: T, mut u: Cols<T>, 
             let (c, s) = (z[j] / length, -(z[before] / length));
             (z[j], z[before]) = (length, T::ZERO);
             if halves[before] != halves[j] {
-                (halves[before], halves[j]) = (Half::Both, Half::Both);
+                (halves[before], halves[j]) = (Support::Both, Support::Both);
             }
             for mut x in [u.again(), v.again()] {
                 let (x, y) = x.pair(before, j);

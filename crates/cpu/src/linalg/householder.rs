@@ -57,15 +57,15 @@ pub(super) fn reflect<T: Real>(mut c: Cols<T>, tau: T, tail: &[T]) {
 }
 
 /// I − V·T·Vᵀ on the rows from `start` on.
-pub(super) struct Block<T> {
+pub(super) struct ReflectorBlock<T> {
     pub start: usize,
     v: Dense<T>,
     t: Dense<T>,
 }
 
-impl<T: Real> Block<T> {
+impl<T: Real> ReflectorBlock<T> {
     /// The block of the reflections whose vectors lie below the diagonal of `x`, with these τ.
-    pub(super) fn new(start: usize, x: Grid<T>, taus: &[T]) -> Block<T> {
+    pub(super) fn new(start: usize, x: Grid<T>, taus: &[T]) -> ReflectorBlock<T> {
         let width = taus.len();
         let mut v = Dense::<T>::zeros(x.rows, width);
         for j in 0..width {
@@ -92,7 +92,7 @@ impl<T: Real> Block<T> {
             }
             t.column_mut(j)[j] = tau;
         }
-        Block { start, v, t }
+        ReflectorBlock { start, v, t }
     }
 
     /// C, whose first row is row `start`, becomes Q·C, or Qᵀ·C.
@@ -112,7 +112,7 @@ impl<T: Real> Block<T> {
 
 /// Factors X = Q·R in place: R on and above the diagonal, the vectors of the reflections below it.
 /// Returns τ of each.
-pub(super) fn factorise<T: Real>(mut x: Cols<T>) -> (Vec<T>, Vec<Block<T>>) {
+pub(super) fn factorise<T: Real>(mut x: Cols<T>) -> (Vec<T>, Vec<ReflectorBlock<T>>) {
     let (m, n) = (x.rows, x.cols);
     let k = m.min(n);
     let (mut taus, mut blocks) = (Vec::with_capacity(k), Vec::new());
@@ -128,7 +128,7 @@ pub(super) fn factorise<T: Real>(mut x: Cols<T>) -> (Vec<T>, Vec<Block<T>>) {
             taus.push(tau);
         }
         if k > SMALL {
-            let block = Block::new(start, panel.read(), &taus[start..]);
+            let block = ReflectorBlock::new(start, panel.read(), &taus[start..]);
             block.apply(true, rest);
             blocks.push(block);
         } else {
@@ -151,7 +151,7 @@ pub(super) const SMALL: usize = 24;
 pub(super) fn multiply<T: Real>(
     x: Grid<T>,
     taus: &[T],
-    blocks: &[Block<T>],
+    blocks: &[ReflectorBlock<T>],
     mut c: Cols<T>,
     fresh: bool,
 ) {
@@ -170,13 +170,13 @@ pub(super) fn multiply<T: Real>(
 }
 
 /// The blocks of reflections that lie below the diagonal of `x`, or none if they are few.
-pub(super) fn blocks_of<T: Real>(x: Grid<T>, taus: &[T]) -> Vec<Block<T>> {
+pub(super) fn blocks_of<T: Real>(x: Grid<T>, taus: &[T]) -> Vec<ReflectorBlock<T>> {
     let mut blocks = Vec::new();
     if taus.len() > SMALL {
         for start in (0..taus.len()).step_by(PANEL) {
             let width = PANEL.min(taus.len() - start);
             let part = x.part(start, x.rows - start, start, width);
-            blocks.push(Block::new(start, part, &taus[start..start + width]));
+            blocks.push(ReflectorBlock::new(start, part, &taus[start..start + width]));
         }
     }
     blocks

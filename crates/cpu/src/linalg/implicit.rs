@@ -22,8 +22,8 @@ const SWEEPS: usize = 60;
 /// Returns whether it converged.
 pub(super) fn ql<T: Real>(d: &mut [T], e: &mut [T], mut z: Cols<T>) -> bool {
     let mut rotations = vec![(T::ZERO, T::ZERO); d.len()];
-    let (mut blocks, mut up) = (Blocks::of(d, e), true);
-    while let Some(Block { first, last, is_new }) = blocks.next(d, e) {
+    let (mut blocks, mut up) = (UnreducedBlocks::of(d, e), true);
+    while let Some(UnreducedBlock { first, last, is_new }) = blocks.next(d, e) {
         if is_new {
             up = d[last].size() >= d[first].size();
         }
@@ -39,7 +39,7 @@ pub(super) fn ql<T: Real>(d: &mut [T], e: &mut [T], mut z: Cols<T>) -> bool {
 
 /// Finds the blocks to sweep, from the end: those between off-diagonal elements that are
 /// negligible.
-pub(super) struct Blocks<T> {
+pub(super) struct UnreducedBlocks<T> {
     /// What is negligible beside any diagonal element.
     floor: T,
     /// The rows from here on are done.
@@ -49,21 +49,21 @@ pub(super) struct Blocks<T> {
 }
 
 /// A block of rows from `first` to `last`.
-pub(super) struct Block {
+pub(super) struct UnreducedBlock {
     pub first: usize,
     pub last: usize,
     /// Whether it shares no row with the previous one.
     pub is_new: bool,
 }
 
-impl<T: Real> Blocks<T> {
-    pub(super) fn of(d: &[T], e: &[T]) -> Blocks<T> {
+impl<T: Real> UnreducedBlocks<T> {
+    pub(super) fn of(d: &[T], e: &[T]) -> UnreducedBlocks<T> {
         let n = d.len();
-        Blocks { floor: negligible(d, e), end: n, sweeps_left: SWEEPS * n, previous: n..n }
+        UnreducedBlocks { floor: negligible(d, e), end: n, sweeps_left: SWEEPS * n, previous: n..n }
     }
 
     /// The next block; none if all rows are done, or too many sweeps were.
-    pub(super) fn next(&mut self, d: &[T], e: &mut [T]) -> Option<Block> {
+    pub(super) fn next(&mut self, d: &[T], e: &mut [T]) -> Option<UnreducedBlock> {
         let floor = self.floor;
         let small = |e: &[T], i: usize| {
             e[i].size() <= floor.larger(T::EPS * (d[i].size() + d[i + 1].size()))
@@ -80,7 +80,7 @@ impl<T: Real> Blocks<T> {
         let first = (0..last).rev().find(|&i| small(e, i)).map_or(0, |i| i + 1);
         let is_new = first >= self.previous.end || last < self.previous.start;
         self.previous = first..self.end;
-        Some(Block { first, last, is_new })
+        Some(UnreducedBlock { first, last, is_new })
     }
 
     /// Whether all rows are done.

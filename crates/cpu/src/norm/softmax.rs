@@ -30,7 +30,7 @@ pub(crate) fn log_softmax_vjp(axis: usize, y: Source<'_>, dy: Source<'_>, out: S
 
 /// `log(sum(exp(x)))` along `axis`, which disappears.
 pub(crate) fn log_sum_exp(axis: usize, x: Source<'_>, out: Sink<'_>) {
-    lines::<LogSumExp>(axis, x, None, out);
+    lines::<LogSumExpRows>(axis, x, None, out);
 }
 
 /// The largest of each column.
@@ -222,9 +222,9 @@ impl RowKernel for LogSoftmaxVjp {
     }
 }
 
-struct LogSumExp;
+struct LogSumExpRows;
 
-impl RowKernel for LogSumExp {
+impl RowKernel for LogSumExpRows {
     const PAD: f64 = f64::NEG_INFINITY;
     const TWO: bool = false;
     const REDUCE: bool = true;

@@ -139,10 +139,7 @@ fn logical(op: Binary, l: Level) -> Option<Kernel2<u8, u8, u8>> {
 
 /// `out = f(a, b)`. The dtypes are the same.
 pub(crate) fn binary(op: Binary, a: &Source, b: &Source, out: &Sink) {
-    let memory_bound = !matches!(
-        op,
-        Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc
-    );
+    let memory_bound = op.cost() < 20;
     if a.dtype == DType::Bool
         && let Some(kernel) = logical(op, level())
     {

@@ -197,7 +197,7 @@ impl Kernel {
         let mut compiler = target.map(|target| {
             let first = plan.output_entry(0);
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
-            super::native::Compiler::new(target, domain.len(), through + 8 * pitch, streamed)
+            super::native::NativeCompiler::new(target, domain.len(), through + 8 * pitch, streamed)
         });
         let ahead: Vec<PrefetchedOperand> = (domain.access.iter().enumerate())
             .filter_map(|(input, access)| {

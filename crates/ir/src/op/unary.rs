@@ -20,9 +20,9 @@ use super::{Takes, VjpOperand};
 /// - `kernel`: a formula; or where the function of one element is: `math`, one in `simd/math32.rs`
 ///   and one in `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in
 ///   `special/` for both.
-/// - `cuda`: the same in CUDA C: the function `tanhf` or `tanh` of CUDA (`[tanh]`); or an expression
-///   of `x`, or statements, for `T` one of `float` and `double`. `f64`: it is computed in `double`
-///   for both. `quick`: results of 8 or 11 bits are computed by other code, or by the same with the
+/// - `cuda`: the same in CUDA C: the function `tanhf` or `tanh` of CUDA (`[tanh]`); or statements,
+///   or an expression of `x`, for `T` one of `float` and `double`. `f64`: computed in `double` for
+///   both. `quick`: results of 8 or 11 bits are computed by other code, or by the same with the
 ///   `l_…` of what it calls. `special`: by the function `s_…` in `special.cu`, where its
 ///   polynomials are. A row may call `u_…` of the rows above.
 /// - `vjp`: the value that the kernel of `dy · f'(x)` reads, what it costs, and its formula or its

@@ -192,11 +192,11 @@ impl Drop for CacheScope {
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    static CACHE: RefCell<Cache> = RefCell::default();
+    static CACHE: RefCell<CastCache> = RefCell::default();
 }
 
 /// Casts of leaves, by the address of the leaf's tensor and what else they are valid for.
-type Cache = FxHashMap<(usize, CastScope), CachedCast>;
+type CastCache = FxHashMap<(usize, CastScope), CachedCast>;
 
 /// What a cast is valid for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -19,31 +19,31 @@ use pullback_ir::{Conv, Padding, Role, View};
 use smallvec::smallvec;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Index {
+enum ConvAxis {
     Image,
     Group,
     Outer,
     Inner,
 }
-use Index::{Group, Image, Inner, Outer};
+use ConvAxis::{Group, Image, Inner, Outer};
 
 /// The indices of an array, before the spatial ones.
-type Indices = [Index; 3];
-const X: Indices = [Image, Group, Inner];
-const Y: Indices = [Image, Group, Outer];
-const W: Indices = [Group, Outer, Inner];
+type ConvAxes = [ConvAxis; 3];
+const X: ConvAxes = [Image, Group, Inner];
+const Y: ConvAxes = [Image, Group, Outer];
+const W: ConvAxes = [Group, Outer, Inner];
 
 /// How long the indices of one example are.
 #[derive(Clone, Copy)]
-struct Lengths {
+struct ConvLengths {
     image: usize,
     group: usize,
     outer: usize,
     inner: usize,
 }
 
-impl Lengths {
-    fn of(self, index: Index) -> usize {
+impl ConvLengths {
+    fn of(self, index: ConvAxis) -> usize {
         match index {
             Image => self.image,
             Group => self.group,
@@ -89,9 +89,9 @@ fn batched(conv: &Conv, examples: &[BatchedValue], n: usize) -> Tensor {
         Role::Forward | Role::Input(_) => (second[0] / group, second[1]),
         Role::Filter => (second[1] / group, first[1] / group),
     };
-    let lengths = Lengths { image: first[0], group, outer, inner };
+    let lengths = ConvLengths { image: first[0], group, outer, inner };
     // The index of one operand and the result that the other operand does not have.
-    let own = |mine: Indices, others: Indices| {
+    let own = |mine: ConvAxes, others: ConvAxes| {
         let found = mine.into_iter().find(|i| in_y.contains(i) && !others.contains(i));
         found.expect("each two of the arrays have an index alone")
     };
@@ -101,7 +101,7 @@ fn batched(conv: &Conv, examples: &[BatchedValue], n: usize) -> Tensor {
         (false, _) => own(in_b, in_a),
     };
     let groups = if at == Group { n * group } else { group };
-    let given = |x: &BatchedValue, has: Indices| match x.batched {
+    let given = |x: &BatchedValue, has: ConvAxes| match x.batched {
         true => joined(&x.value, has, at, lengths),
         false => x.value.clone(),
     };
@@ -112,13 +112,13 @@ fn batched(conv: &Conv, examples: &[BatchedValue], n: usize) -> Tensor {
 }
 
 /// The position of an index among those of an array.
-fn place(has: Indices, at: Index) -> usize {
+fn place(has: ConvAxes, at: ConvAxis) -> usize {
     has.iter().position(|&i| i == at).expect("an array with examples has the index that they join")
 }
 
 /// `[n, …]` with the examples in one of the indices. The group is one axis with the index behind
 /// it.
-fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
+fn joined(x: &Tensor, has: ConvAxes, at: ConvAxis, lengths: ConvLengths) -> Tensor {
     let spatial = &x.shape()[3..];
     let split = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();
     let x = join(&x.apply_view(View::Reshape(split.into())), place(has, at));
@@ -126,8 +126,8 @@ fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
 }
 
 /// The inverse of [`joined`].
-fn parted(y: &Tensor, has: Indices, at: Index, lengths: Lengths, n: usize) -> Tensor {
-    let long = |i: Index| lengths.of(i) * if i == at { n } else { 1 };
+fn parted(y: &Tensor, has: ConvAxes, at: ConvAxis, lengths: ConvLengths, n: usize) -> Tensor {
+    let long = |i: ConvAxis| lengths.of(i) * if i == at { n } else { 1 };
     let split = [&has.map(long)[..], &y.shape()[2..]].concat();
     let y = part(&y.apply_view(View::Reshape(split.into())), place(has, at), n, lengths.of(at));
     y.apply_view(View::Reshape(merged(y.shape(), 1 + place(has, Group))))

@@ -198,15 +198,15 @@ fn implicit(terms: &[Term], batch: usize) -> Vec<Label> {
 }
 
 /// A tensor with a label for each axis, no two the same.
-struct Factor {
+struct EinsumFactor {
     x: Tensor,
     labels: Vec<Label>,
 }
 
-impl Factor {
+impl EinsumFactor {
     /// An operand with repeated labels as diagonals, and without its axes of length 1: those
     /// broadcast, and an output of length 1 gets its axis back at the end.
-    fn new(mut x: Tensor, mut labels: Vec<Label>) -> Factor {
+    fn new(mut x: Tensor, mut labels: Vec<Label>) -> EinsumFactor {
         let mut axis = 0;
         while axis < labels.len() {
             let label = labels[axis];
@@ -224,11 +224,11 @@ impl Factor {
         let long = |&(_, n): &(Label, usize)| n != 1;
         let kept: Vec<_> = labels.into_iter().zip(x.shape().iter().copied()).filter(long).collect();
         let (labels, shape): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
-        Factor { x: x.reshape(shape), labels }
+        EinsumFactor { x: x.reshape(shape), labels }
     }
 
     /// Labels that are not needed, summed out.
-    fn sum_out(self, needed: impl Fn(Label) -> bool) -> Factor {
+    fn sum_out(self, needed: impl Fn(Label) -> bool) -> EinsumFactor {
         let axes: Vec<usize> =
             (0..self.labels.len()).filter(|&i| !needed(self.labels[i])).collect();
         if axes.is_empty() {
@@ -236,7 +236,7 @@ impl Factor {
         }
         let dtype = self.x.dtype();
         let labels = self.labels.into_iter().filter(|&l| needed(l)).collect();
-        Factor { x: self.x.sum_over(axes).cast(dtype), labels }
+        EinsumFactor { x: self.x.sum_over(axes).cast(dtype), labels }
     }
 
     /// The axes in the order of `labels`, which are all of its own.
@@ -268,16 +268,16 @@ impl Factor {
 
 /// Multiplies two factors and sums over the labels that are not needed afterwards.
 fn contract(
-    a: Factor,
-    b: Factor,
+    a: EinsumFactor,
+    b: EinsumFactor,
     output: &[Label],
     sizes: &LabelSizes,
     needed: impl Fn(Label) -> bool,
-) -> Factor {
+) -> EinsumFactor {
     let a = a.sum_out(|l| needed(l) || b.labels.contains(&l));
     let b = b.sum_out(|l| needed(l) || a.labels.contains(&l));
     let place = |l: &Label| output.iter().position(|m| m == l).unwrap_or(usize::MAX);
-    let alone = |x: &Factor, y: &Factor| -> Vec<Label> {
+    let alone = |x: &EinsumFactor, y: &EinsumFactor| -> Vec<Label> {
         x.labels.iter().copied().filter(|l| !y.labels.contains(l)).collect()
     };
     let (rows, columns) = (alone(&a, &b), alone(&b, &a));
@@ -289,7 +289,7 @@ fn contract(
     if inner.is_empty() {
         let mut labels = [stack, rows, columns].concat();
         labels.sort_by_key(place);
-        return Factor { x: a.spread(&labels, sizes) * b.spread(&labels, sizes), labels };
+        return EinsumFactor { x: a.spread(&labels, sizes) * b.spread(&labels, sizes), labels };
     }
     // The side whose labels come first in the output makes the rows, so that the result is in
     // order.
@@ -302,12 +302,12 @@ fn contract(
     let right = b.matrices([&stack, &inner, &columns], sizes);
     let labels = [stack, rows, columns].concat();
     let shape: Vec<usize> = labels.iter().map(|&l| sizes.of(l)).collect();
-    Factor { x: left.matmul(&right).reshape(shape), labels }
+    EinsumFactor { x: left.matmul(&right).reshape(shape), labels }
 }
 
 /// The pair to contract next: the one whose product frees most memory (or takes least), then the
 /// one that costs least, then the first.
-fn cheapest(factors: &[Factor], plan: &EinsumPlan) -> (usize, usize) {
+fn cheapest(factors: &[EinsumFactor], plan: &EinsumPlan) -> (usize, usize) {
     let mut best = ((f64::INFINITY, f64::INFINITY), (0, 1));
     for j in 1..factors.len() {
         for i in 0..j {
@@ -326,8 +326,9 @@ fn cheapest(factors: &[Factor], plan: &EinsumPlan) -> (usize, usize) {
 }
 
 /// Whether a label is in the output or in a factor other than these.
-fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label]) -> bool {
-    let elsewhere = |(i, f): (usize, &Factor)| !except.contains(&i) && f.labels.contains(&label);
+fn is_needed(label: Label, factors: &[EinsumFactor], except: &[usize], output: &[Label]) -> bool {
+    let elsewhere =
+        |(i, f): (usize, &EinsumFactor)| !except.contains(&i) && f.labels.contains(&label);
     output.contains(&label) || factors.iter().enumerate().any(elsewhere)
 }
 
@@ -379,8 +380,9 @@ fn evaluate(plan: &EinsumPlan, operands: &[&Tensor]) -> Tensor {
         Some(DType::Bool) | None => DType::I64,
         Some(dtype) => dtype,
     };
-    let factor = |(x, labels): (&&Tensor, &Vec<Label>)| Factor::new(x.cast(dtype), labels.clone());
-    let mut factors: Vec<Factor> = operands.iter().zip(&plan.inputs).map(factor).collect();
+    let factor =
+        |(x, labels): (&&Tensor, &Vec<Label>)| EinsumFactor::new(x.cast(dtype), labels.clone());
+    let mut factors: Vec<EinsumFactor> = operands.iter().zip(&plan.inputs).map(factor).collect();
     while factors.len() > 1 {
         let (i, j) = if factors.len() == 2 { (0, 1) } else { cheapest(&factors, plan) };
         let (b, a) = (factors.remove(j), factors.remove(i));

@@ -46,7 +46,7 @@ type Dtypes = SmallVec<[DType; 4]>;
 
 /// What a template was made from.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum FormulaKey {
     /// The name of a composite, the numbers in its formula, and the dtypes.
     Formula(&'static str, SmallVec<[u64; 4]>, Dtypes),
     /// The instructions of a region, its dtypes, and which operands want a gradient.
@@ -55,7 +55,7 @@ enum Key {
 
 thread_local! {
     /// Templates by what they were made from; `None` where there is no single region.
-    static TEMPLATES: RefCell<FxHashMap<Key, Option<Rc<Template>>>> = RefCell::default();
+    static TEMPLATES: RefCell<FxHashMap<FormulaKey, Option<Rc<Template>>>> = RefCell::default();
 }
 
 /// A formula of tensors and of the numbers that are given: in one pass over memory, if that is
@@ -88,7 +88,8 @@ fn fused_or_plain(
         return plain();
     }
     let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
-    let key = Key::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
+    let key =
+        FormulaKey::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
     match template(key, &|| traced(&dtypes, at, formula)) {
         Some(template) => mode::with_line(at, || template.apply(operands).into_first()),
         None => plain(),
@@ -126,7 +127,7 @@ fn specs(dtypes: &[DType]) -> Vec<Spec> {
 }
 
 /// The template for a key, made from a program the first time.
-fn template(key: Key, program: &dyn Fn() -> Option<Program>) -> Option<Rc<Template>> {
+fn template(key: FormulaKey, program: &dyn Fn() -> Option<Program>) -> Option<Rc<Template>> {
     if let Some(found) = TEMPLATES.with_borrow(|all| all.get(&key).cloned()) {
         return found;
     }
@@ -240,7 +241,7 @@ pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
         if !are_plain(&all, mode::user_line(Line::caller())) {
             return None;
         }
-        let key = Key::Pullback(of.body.clone(), dtypes.clone(), needs.clone());
+        let key = FormulaKey::Pullback(of.body.clone(), dtypes.clone(), needs.clone());
         let small = || region(&[LEAST][..].into(), &dtypes[..n], &of.body, &of.outputs);
         let traced =
             || trace::trace(|x: &[Tensor]| gradients(&small(), &needs, x), &specs(&dtypes));
@@ -349,7 +350,9 @@ mod tests {
         let x = Tensor::linspace(-3.5, 3.5, LEAST).cast(DType::F32).requires_grad();
         x.hardswish().sum().backward().unwrap();
         let found = TEMPLATES.with_borrow(|all| {
-            let of = |key: &Key| matches!(key, Key::Formula("hardswish", ..) | Key::Pullback(..));
+            let of = |key: &FormulaKey| {
+                matches!(key, FormulaKey::Formula("hardswish", ..) | FormulaKey::Pullback(..))
+            };
             all.iter().filter(|(key, made)| of(key) && made.is_some()).count()
         });
         assert_eq!(found, 2, "the composite and its derivative are one region each");

@@ -213,13 +213,10 @@ pub(crate) fn pair(
 
 /// Whether the op takes the dtype as it is.
 fn accepts(f: Binary, dtype: DType) -> bool {
-    use Binary::*;
-    match f {
-        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => dtype.is_float(),
-        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => {
-            dtype != DType::Bool
-        }
-        And | Or | Xor | ShiftLeft | ShiftRight | Gcd => true,
+    match f.takes() {
+        Takes::Floats => dtype.is_float(),
+        Takes::Numbers => dtype != DType::Bool,
+        Takes::Bits | Takes::Integers => true,
     }
 }
 

@@ -51,7 +51,7 @@ pub const WHOLE: usize = 32;
 impl Recording {
     /// The bytes of a file.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Writer(MAGIC.to_vec());
+        let mut out = FileWriter(MAGIC.to_vec());
         out.number(VERSION);
         out.number(self.ops.len() as u64);
         for (text, (name, family)) in self.ops.iter().zip(&self.names) {
@@ -121,9 +121,9 @@ impl Recording {
     }
 }
 
-struct Writer(Vec<u8>);
+struct FileWriter(Vec<u8>);
 
-impl Writer {
+impl FileWriter {
     fn number(&mut self, mut n: u64) {
         while n >= 0x80 {
             self.0.push(n as u8 | 0x80);
@@ -215,7 +215,7 @@ struct Reader<'a> {
     contributions: usize,
 }
 
-type Read<T> = Result<T, String>;
+type Decoded<T> = Result<T, String>;
 
 impl<'a> Reader<'a> {
     fn ends(&self, what: &str) -> String {
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         format!("{what} is invalid, at byte {}", self.whole - self.rest.len())
     }
 
-    fn bytes(&mut self, n: usize, what: &str) -> Read<&'a [u8]> {
+    fn bytes(&mut self, n: usize, what: &str) -> Decoded<&'a [u8]> {
         if n > self.rest.len() {
             return Err(self.ends(what));
         }
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn number(&mut self, what: &str) -> Read<u64> {
+    fn number(&mut self, what: &str) -> Decoded<u64> {
         let mut n = 0u64;
         for shift in (0..64).step_by(7) {
             let [byte] = *self.bytes(1, what)? else { return Err(self.ends(what)) };
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number below a limit: a reference into a table.
-    fn below(&mut self, limit: usize, what: &str) -> Read<u32> {
+    fn below(&mut self, limit: usize, what: &str) -> Decoded<u32> {
         let n = self.number(what)?;
         match n < limit as u64 && n < u64::from(u32::MAX) {
             true => Ok(n as u32),
@@ -260,12 +260,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn optional(&mut self, limit: usize, what: &str) -> Read<Option<u32>> {
+    fn optional(&mut self, limit: usize, what: &str) -> Decoded<Option<u32>> {
         Ok(self.below(limit.saturating_add(1), what)?.checked_sub(1))
     }
 
     /// How many things of at least `least` bytes each follow.
-    fn count(&mut self, most: usize, least: usize, what: &str) -> Read<usize> {
+    fn count(&mut self, most: usize, least: usize, what: &str) -> Decoded<usize> {
         let n = self.number(what)?;
         if n > most as u64 {
             return Err(format!("the recording has {n} {what}, and at most {most} are read"));
@@ -277,7 +277,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The length of one of many lists, which together have a limit; `so_far` are in the others.
-    fn length(&mut self, so_far: usize, least: usize, what: &str) -> Read<usize> {
+    fn length(&mut self, so_far: usize, least: usize, what: &str) -> Decoded<usize> {
         let n = self.count(MAX_LIST, least, what)?;
         match so_far + n > MAX_LISTED {
             true => Err(format!("the recording has more than {MAX_LISTED} {what} in all")),
@@ -285,12 +285,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn float(&mut self, what: &str) -> Read<f64> {
+    fn float(&mut self, what: &str) -> Decoded<f64> {
         let bytes = self.bytes(8, what)?;
         Ok(f64::from_le_bytes(bytes.try_into().map_err(|_| self.wrong(what))?))
     }
 
-    fn text(&mut self, most: usize, what: &str) -> Read<String> {
+    fn text(&mut self, most: usize, what: &str) -> Decoded<String> {
         let n = self.number(what)?;
         if n > most as u64 {
             return Err(format!("{what} has {n} bytes, and at most {most} are read"));
@@ -299,12 +299,12 @@ impl<'a> Reader<'a> {
         String::from_utf8(bytes.to_vec()).map_err(|_| self.wrong(what))
     }
 
-    fn names(&mut self, most: usize, all: &str, one: &str) -> Read<Vec<String>> {
+    fn names(&mut self, most: usize, all: &str, one: &str) -> Decoded<Vec<String>> {
         let n = self.count(most, 1, all)?;
         (0..n).map(|_| self.text(MAX_NAME, one)).collect()
     }
 
-    fn recording(&mut self) -> Read<Recording> {
+    fn recording(&mut self) -> Decoded<Recording> {
         let mut out = Recording::default();
         for _ in 0..self.count(MAX_NODES, 3, "ops")? {
             out.ops.push(self.text(MAX_TEXT, "an op")?);
@@ -314,7 +314,7 @@ impl<'a> Reader<'a> {
         for _ in 0..self.count(MAX_NODES, 2, "specs")? {
             let text = self.text(MAX_NAME, "a spec")?;
             let rank = self.count(MAX_RANK, 1, "axes of a spec")?;
-            let shape = (0..rank).map(|_| self.number("a spec")).collect::<Read<_>>()?;
+            let shape = (0..rank).map(|_| self.number("a spec")).collect::<Decoded<_>>()?;
             out.specs.push((text, shape));
         }
         out.lines = self.names(MAX_NODES, "lines", "a line")?;
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    fn node(&mut self, out: &Recording, i: usize) -> Read<RecordedNode> {
+    fn node(&mut self, out: &Recording, i: usize) -> Decoded<RecordedNode> {
         let what = "a node";
         let bits = self.below(16, what)?;
         let kind = match bits & 3 {
@@ -372,7 +372,7 @@ impl<'a> Reader<'a> {
         let count = self.length(self.operands, 1, "operands")?;
         self.operands += count;
         // Operands come first: what is read can have no cycles.
-        let operands = (0..count).map(|_| self.below(i, what)).collect::<Read<_>>()?;
+        let operands = (0..count).map(|_| self.below(i, what)).collect::<Decoded<_>>()?;
         let mut saved = Vec::new();
         for _ in 0..self.count(MAX_SAVED, 2, "saved values")? {
             let which = self.below(2 * MAX_NODES, what)?;
@@ -403,19 +403,19 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn sampled(&mut self, what: &str) -> Read<Sampled> {
+    fn sampled(&mut self, what: &str) -> Decoded<Sampled> {
         match self.number(what)? {
             0 => Ok(Sampled::Unknown),
             1 => {
                 let n = self.count(WHOLE, 8, "elements of a value")?;
-                Ok(Sampled::Whole((0..n).map(|_| self.float(what)).collect::<Read<_>>()?))
+                Ok(Sampled::Whole((0..n).map(|_| self.float(what)).collect::<Decoded<_>>()?))
             }
             2 => {
                 let [count, nan, inf, zero] = [(); 4].map(|()| self.number(what));
                 let [low, high, mean, std, rms] = [(); 5].map(|()| self.float(what));
                 let bins = self.count(BINS, 1, "bins of a histogram")?;
                 let bin = |_| self.below(u32::MAX as usize, what);
-                let histogram = (0..bins).map(bin).collect::<Read<_>>()?;
+                let histogram = (0..bins).map(bin).collect::<Decoded<_>>()?;
                 let (count, nan, inf, zero) = (count?, nan?, inf?, zero?);
                 if [nan, inf, zero].into_iter().any(|n| n > count) {
                     return Err(self.wrong(what));
@@ -438,7 +438,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn moment(&mut self, out: &Recording) -> Read<Moment> {
+    fn moment(&mut self, out: &Recording) -> Decoded<Moment> {
         let what = "a moment";
         let bits = self.below(out.ops.len().saturating_mul(4), what)?;
         let node = self.optional(out.nodes.len(), what)?;

@@ -67,11 +67,11 @@ impl NativeTarget {
 }
 
 /// Compiles the native code of a kernel, group by group.
-pub(super) struct Compiler {
+pub(super) struct NativeCompiler {
     source: CodeKey,
 }
 
-impl Compiler {
+impl NativeCompiler {
     /// For a domain of `len` elements, with scratch for spilled values from `spill` on. Entries in
     /// `streamed` start on cache lines, and are written with streaming stores.
     pub(super) fn new(
@@ -79,10 +79,10 @@ impl Compiler {
         len: usize,
         spill: usize,
         streamed: Range<u32>,
-    ) -> Compiler {
+    ) -> NativeCompiler {
         let spill = Ref { entry: SCRATCH, disp: spill as u32 };
         let (set, scalar) = (target.set, len == 1);
-        Compiler { source: CodeKey { set, scalar, spill, streamed, bodies: Vec::new() } }
+        NativeCompiler { source: CodeKey { set, scalar, spill, streamed, bodies: Vec::new() } }
     }
 
     /// Adds a group.

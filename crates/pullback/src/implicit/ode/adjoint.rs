@@ -72,7 +72,7 @@ fn pull(
     at: Line,
 ) -> (Vec<Tensor>, Tensor, Tensor) {
     let (steps, n) = (times.len() - 1, ys.shape()[1]);
-    let layout = Arc::new(Floats::of(theta));
+    let layout = Arc::new(FloatLeaves::of(theta));
     let start = |x: &Tensor| x.select_at(0, 0);
     if steps == 0 {
         let zeros = theta.iter().map(Tensor::zeros_like).collect();
@@ -99,7 +99,7 @@ fn pull(
 }
 
 /// The field of (y, a, θ̄).
-fn augmented(field: &Field, layout: &Arc<Floats>, n: usize) -> Field {
+fn augmented(field: &Field, layout: &Arc<FloatLeaves>, n: usize) -> Field {
     let (field, layout) = (field.clone(), layout.clone());
     Arc::new(move |theta: &[Tensor], t: &Tensor, z: &Tensor| {
         let (y, a) = (z.narrow(0, 0, n), z.narrow(0, n as isize, n));
@@ -111,13 +111,13 @@ fn augmented(field: &Field, layout: &Arc<Floats>, n: usize) -> Field {
 }
 
 /// The layout of the floats among the parameters in a vector.
-struct Floats {
+struct FloatLeaves {
     size: usize,
 }
 
-impl Floats {
-    fn of(theta: &[Tensor]) -> Floats {
-        Floats { size: theta.iter().filter(|x| x.dtype().is_float()).map(Tensor::len).sum() }
+impl FloatLeaves {
+    fn of(theta: &[Tensor]) -> FloatLeaves {
+        FloatLeaves { size: theta.iter().filter(|x| x.dtype().is_float()).map(Tensor::len).sum() }
     }
 
     fn join(&self, theta: &[Tensor], like: &Tensor) -> Tensor {
