@@ -38,7 +38,7 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["I1e", "fn i1e", "s_i1e", "\"i1e\""] },
     // With code of its own for f32 and f64, and for integers; native; in f64 alone.
-    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Fmod", "fn fmod", "(fmod", "b_fmod", "\"fmod\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Fmod", "fn fmod", "(fmod, $l", "b_fmod", "\"fmod\""] },
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Binary::Copysign", "Copysign   copysign", "Copysign  Promote", "copysign(w: &mut", "\"copysign\""] },
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
     Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 11,
