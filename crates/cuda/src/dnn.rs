@@ -1,9 +1,9 @@
 //! cuDNN: the plans that it makes of graphs, kept and run.
 //!
-//! A graph is put together once for each [`DnnForm`], from descriptors. cuDNN proposes configurations
-//! in the order of its heuristics; the first that is allowed and can be made becomes the plan. Not
-//! the fastest of a measurement: so the same bits come out in every process. What cuDNN refuses is
-//! remembered, and kernels of our own run instead.
+//! A graph is put together once for each [`DnnForm`], from descriptors. cuDNN proposes
+//! configurations in the order of its heuristics; the first that is allowed and can be made becomes
+//! the plan. Not the fastest of a measurement: so the same bits come out in every process. What
+//! cuDNN refuses is remembered, and kernels of our own run instead.
 //!
 //! Plans stay as long as the process, like kernels. Those that take long to make (cuDNN compiles
 //! their kernels) are kept in files too, as the text that cuDNN writes of them, machine code

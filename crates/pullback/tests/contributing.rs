@@ -30,7 +30,7 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Erf", "fn erf", "u_erf", "\"erf\""] },
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Silu", "fn silu", "u_silu", "l_silu", "\"silu\""] },
     // The same, with a derivative that is a formula.
-    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/pullback/src/inplace/methods.rs"], most: 5, words: &["Tanh", "fn tanh", "u_tanh", "v_tanh", "\"tanh\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/pullback/src/inplace/methods.rs"], most: 5, words: &["Tanh", "pub(crate) fn tanh<I", "pub(super) fn tanh(&mut self", "pub(in super::super) fn tanh(w", "u_tanh", "v_tanh", "\"tanh\""] },
     // A formula.
     Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
     // In f64 alone; with a long slope; with long code in CUDA C; with both.
@@ -38,7 +38,7 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["I1e", "fn i1e", "s_i1e", "\"i1e\""] },
     // With code of its own for f32 and f64, and for integers; native; in f64 alone.
-    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Fmod", "fn fmod", "b_fmod", "\"fmod\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Fmod", "fn fmod", "(fmod, $l", "b_fmod", "\"fmod\""] },
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Binary::Copysign", "Copysign   copysign", "Copysign  Promote", "copysign(w: &mut", "\"copysign\""] },
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
     Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 11,
