@@ -15,6 +15,7 @@ mod conv;
 mod custom;
 mod dot;
 mod elem;
+mod few;
 mod fft;
 mod host;
 mod index;
@@ -45,6 +46,7 @@ mod walk;
 mod widen;
 
 pub use buffer::Buffer;
+pub use few::FewFloats;
 pub use host::{HostElement, bytes_of, elements, elements_mut};
 pub use program::{BoundInput, NativeCode, Prepared, Running};
 pub use run::{Buffers, Input, Output, Outputs, ReadOperand, WriteTarget};

@@ -34,7 +34,13 @@ use std::panic::Location;
 /// Applies an op with one result.
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
-    match apply_at(&op, inputs, mode::user_line(Location::caller())) {
+    apply_last(op, inputs, History::None)
+}
+
+/// [`apply`] where the first operand is not used again: this history was taken out of it.
+#[track_caller]
+pub(crate) fn apply_last(op: Op, inputs: &[&Tensor], taken: History) -> Tensor {
+    match apply_at(&op, inputs, taken, mode::user_line(Location::caller())) {
         Ok(outs) => outs.into_first(),
         Err(error) => fail::raise(error),
     }
@@ -43,7 +49,7 @@ pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
 /// Applies an op and gives all its results.
 #[track_caller]
 pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Tensors {
-    fail::or_raise(apply_at(&op, inputs, mode::user_line(Location::caller())))
+    fail::or_raise(apply_at(&op, inputs, History::None, mode::user_line(Location::caller())))
 }
 
 /// Applies an op to operands: what every tensor method calls in the end. The operands must have the
@@ -62,13 +68,13 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Tensors {
 /// backend fails, with its error.
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    Ok(apply_at(&op, inputs, mode::user_line(Location::caller()))?.into_vec())
+    Ok(apply_at(&op, inputs, History::None, mode::user_line(Location::caller()))?.into_vec())
 }
 
 #[inline]
-fn apply_at(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+fn apply_at(op: &Op, inputs: &[&Tensor], taken: History, at: Line) -> Result<Tensors> {
     match events::is_instrumented() {
-        false => run(op, inputs, at),
+        false => run(op, inputs, taken, at),
         true => instrumented(op, inputs, at),
     }
 }
@@ -83,7 +89,7 @@ fn instrumented(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     events::op_starts(op, inputs, at);
     let outs = match kinks::by_convention(op, inputs, at)? {
         Some(y) => Tensors::One(y),
-        None => run(op, inputs, at)?,
+        None => run(op, inputs, History::None, at)?,
     };
     events::op_ran(op, inputs, &outs, at)?;
     Ok(outs)
@@ -116,16 +122,21 @@ impl OperandState {
 
 pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
-fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+fn run(op: &Op, inputs: &[&Tensor], taken: History, at: Line) -> Result<Tensors> {
     events::values_read(inputs, at);
     // Made where they stay, and set there: a whole state that is pushed is copied at once.
     let mut operands = match inputs.len() {
         n @ 0..=2 => Operands::from_buf_and_len([OperandState::NONE; 2], n),
         n => (0..n).map(|_| OperandState::NONE).collect(),
     };
+    if let (Some(first), History::Node(..)) = (operands.first_mut(), &taken) {
+        first.history = taken;
+    }
     let (mut noted, mut differentiated) = (false, false);
     for (x, operand) in inputs.iter().zip(&mut operands) {
-        x.set_state(at, operand)?;
+        if !operand.history.is_tracked() {
+            x.set_state(at, operand)?;
+        }
         if operand.has_derivative_state() {
             noted = true;
             differentiated |= operand.is_differentiated(x);
@@ -221,7 +232,7 @@ fn decompose_or_prepare(
             control::check_captured(op, differentiated).map_err(|e| e.at(at))?;
             let prepare = || mode::with_line(at, || control::prepare(op, at));
             let Some(more) = autocast::off(|| kinks::off(prepare)) else { return Ok(None) };
-            let mut outs = apply_at(&more.op, &more.operands(inputs), at)?;
+            let mut outs = apply_at(&more.op, &more.operands(inputs), History::None, at)?;
             outs.truncate(more.own);
             Ok(Some(outs))
         }

@@ -8,21 +8,22 @@ use std::collections::BinaryHeap;
 use std::collections::hash_map::Entry;
 
 /// A node, and what has arrived for its results so far.
-pub(crate) type Waiting = (Pooled<Node>, Derivatives);
+pub(crate) type Waiting<'g> = (&'g Pooled<Node>, Derivatives);
 
 /// In a chain of ops one node waits at a time: it is kept outside the heap and the map, which are
-/// for graphs that branch.
+/// for graphs that branch. Nodes are borrowed from the graph `'g`: counting each up and down again
+/// would be two atomic exchanges.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<'g> {
     /// The node whose number is higher than all in the heap, if there is one.
-    first: Option<Waiting>,
+    first: Option<Waiting<'g>>,
     heap: BinaryHeap<u64>,
-    others: FxHashMap<u64, Waiting>,
+    others: FxHashMap<u64, Waiting<'g>>,
 }
 
-impl Queue {
+impl<'g> Queue<'g> {
     /// What has arrived for the results of a node, to which more can be added.
-    pub fn grads(&mut self, node: &Pooled<Node>) -> &mut Derivatives {
+    pub fn grads(&mut self, node: &'g Pooled<Node>) -> &mut Derivatives {
         let first = self.first.as_ref().map(|(first, _)| first.seq);
         if first != Some(node.seq) {
             let next = self.heap.peek().copied().max(first);
@@ -31,7 +32,7 @@ impl Queue {
                     Entry::Occupied(waiting) => &mut waiting.into_mut().1,
                     Entry::Vacant(place) => {
                         self.heap.push(node.seq);
-                        with_space(place.insert((node.clone(), Derivatives::new())))
+                        with_space(place.insert((node, Derivatives::new())))
                     }
                 };
             }
@@ -43,7 +44,7 @@ impl Queue {
         match &mut self.first {
             Some(first) => &mut first.1,
             // Made where it stays.
-            empty => with_space(empty.insert((node.clone(), Derivatives::new()))),
+            empty => with_space(empty.insert((node, Derivatives::new()))),
         }
     }
 
@@ -54,7 +55,7 @@ impl Queue {
     }
 
     /// The node with the highest number.
-    pub fn pop(&mut self) -> Option<Waiting> {
+    pub fn pop(&mut self) -> Option<Waiting<'g>> {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
@@ -64,7 +65,7 @@ impl Queue {
 }
 
 /// The gradients of the results of a node: none yet.
-fn with_space((node, grads): &mut Waiting) -> &mut Derivatives {
+fn with_space<'a>((node, grads): &'a mut Waiting) -> &'a mut Derivatives {
     node.out_specs.iter().for_each(|_| grads.push(None));
     grads
 }

@@ -45,7 +45,17 @@ pub(crate) struct Inner {
 
 /// A view of a view of a view … is dropped in a loop, not by nested calls.
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
+        if self.parent.is_some() {
+            self.drop_parents();
+        }
+    }
+}
+
+impl Inner {
+    #[inline(never)]
+    fn drop_parents(&mut self) {
         let mut parent = self.parent.take();
         while let Some(link) = parent {
             parent = Pooled::into_inner(link.0.0).and_then(|mut inner| inner.parent.take());
@@ -223,6 +233,12 @@ impl Tensor {
     #[inline]
     pub(crate) fn is_constant(&self) -> bool {
         self.0.state.is_untouched() && self.0.parent.is_none()
+    }
+
+    /// The stored state, without the lock, if this is the only handle.
+    #[inline]
+    pub(crate) fn sole_state(&mut self) -> Option<&mut State> {
+        Pooled::get_mut(&mut self.0).map(|inner| inner.state.get_mut())
     }
 
     /// Sets the history: without the lock, if this is the only handle, as that of a new result is.

@@ -46,7 +46,7 @@ use attach::{ARENA, Attached};
 use executable::{BySteps, OnDevice};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
-use pullback_cpu::{Buffer, Buffers, Input, Prepared, Running, WriteTarget};
+use pullback_cpu::{Buffer, Buffers, FewFloats, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{DType, ErrorKind, Layout, Line, Structure, View};
@@ -256,6 +256,11 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
 pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     check_memory(op, inputs)?;
+    if let Some(few) = FewFloats::of(call)
+        && let Some(y) = run_few(&few, inputs)
+    {
+        return Ok(Tensors::One(y));
+    }
     if let Op::View(view) = op {
         return run_view(call, view, inputs[0], at);
     }
@@ -293,6 +298,13 @@ fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
         }
         device => enqueue::run(call, inputs, device, at),
     }
+}
+
+/// An op on a few numbers, without lists; `None`, with nothing done, where it takes more.
+fn run_few(few: &FewFloats, inputs: &[&Tensor]) -> Option<Tensor> {
+    let compute = |inputs: &[Input]| Ok(few.compute(inputs));
+    let buffer = lock::read_briefly(inputs, |memory| on_host(inputs, memory, compute)).ok()??;
+    Some(on_cpu(few.spec(), buffer, false))
 }
 
 /// Runs `f` on operands in host memory, the common numbers of them without lists.

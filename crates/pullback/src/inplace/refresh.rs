@@ -6,7 +6,7 @@ use crate::tangents::Tangents;
 use crate::tape::{History, Node};
 use crate::tensor::State;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, fail, mode, trace};
+use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::{ErrorKind, Line, Op};
 
 impl Tensor {
@@ -42,6 +42,23 @@ impl Tensor {
             *history = state.history.clone();
         }
         plain
+    }
+
+    /// Takes the history out of a tensor that is not used again, if it is the node of an op and all
+    /// there is to the state, and nobody observes ops. (Counting a reference up for the next node,
+    /// and down with this tensor, would be two atomic exchanges, the lock a third.)
+    #[inline]
+    pub(crate) fn take_history(&mut self) -> History {
+        if events::mask() != 0 || trace::active() {
+            return History::None;
+        }
+        let version = self.0.storage.version();
+        let Some(state) = self.sole_state() else { return History::None };
+        let plain = state.version == version && state.tangents.is_empty();
+        match &mut state.history {
+            history @ History::Node(..) if plain => std::mem::take(history),
+            _ => History::None,
+        }
     }
 
     fn whole_state(&self, at: Line) -> Result<apply::OperandState> {

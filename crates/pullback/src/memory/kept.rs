@@ -38,6 +38,13 @@ impl SavedMemory {
     }
 }
 
+impl SavedMemory {
+    /// Whether this is memory that was not written to since.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, SavedMemory::Whole(storage, version) if storage.version() == *version)
+    }
+}
+
 /// The value of a node that is all of a memory; an error if it was written to since.
 pub(crate) fn whole(
     node: &Node,

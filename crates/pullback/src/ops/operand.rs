@@ -1,6 +1,6 @@
 //! The right operand of a binary method: a tensor, or a Rust scalar that adopts the tensor's dtype.
 
-use crate::apply::apply;
+use crate::apply::{apply, apply_last};
 use crate::{DType, Error, Scalar, Tensor, fail, mode};
 use half::{bf16, f16};
 use pullback_ir::infer::args;
@@ -168,6 +168,17 @@ impl Tensor {
         apply(Op::Binary(f), &[&a, &b])
     }
 
+    /// [`Tensor::binary`] of a tensor that is not used again.
+    #[track_caller]
+    fn into_binary(mut self, f: Binary, other: impl Operand) -> Tensor {
+        let other = other.matching(&self);
+        if self.spec() == other.spec() && accepts(f, self.dtype()) {
+            let history = self.take_history();
+            return apply_last(Op::Binary(f), &[&self, &other], history);
+        }
+        self.binary(f, &*other)
+    }
+
     /// This tensor cast and expanded to `spec`, for writing over something of that spec.
     pub(crate) fn try_cast_and_expand(
         &self,
@@ -244,7 +255,7 @@ macro_rules! operators {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: T) -> Tensor {
-                (&self).binary(Binary::$op, other)
+                self.into_binary(Binary::$op, other)
             }
         }
         /// Gives the variable a new tensor; clones of the old one keep their values. (The methods

@@ -34,9 +34,9 @@ use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-struct Walk {
+struct Walk<'g> {
     options: BackwardOptions,
-    pending: Queue,
+    pending: Queue<'g>,
     leaves: Sums,
     /// Where only some gradients are wanted: what leads to them, and the gradients found.
     wanted: Option<Wanted>,
@@ -54,7 +54,9 @@ pub(crate) fn into_leaves(
     options: BackwardOptions,
     at: Line,
 ) -> Result<()> {
-    Walk::new(options, None, Sums::new(options, contributions(&roots), at)).run(roots)
+    let leaves = Sums::new(options, contributions(&roots), at);
+    let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
+    Walk { options, pending: Queue::default(), leaves, wanted: None }.run(&from, cotangents)
 }
 
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
@@ -65,13 +67,15 @@ pub(crate) fn of_targets(
     options: BackwardOptions,
     at: Line,
 ) -> Result<Vec<Option<Tensor>>> {
-    let wanted = Wanted {
+    let wanted = Some(Wanted {
         targets: targets.iter().copied().collect(),
         found: FxHashMap::default(),
         leading: plan.leading,
-    };
-    let mut walk = Walk::new(options, Some(wanted), Sums::new(options, None, at));
-    walk.run(roots).map_err(|e| e.at(at))?;
+    });
+    let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
+    let leaves = Sums::new(options, None, at);
+    let mut walk = Walk { options, pending: Queue::default(), leaves, wanted };
+    walk.run(&from, cotangents).map_err(|e| e.at(at))?;
     let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
     for (leaf, grad) in walk.leaves.take() {
         events::gradient_of(&leaf, &grad);
@@ -81,24 +85,20 @@ pub(crate) fn of_targets(
     Ok(targets.iter().map(|key| found.get(key).map(|grad| options.shown(grad.clone()))).collect())
 }
 
-impl Walk {
-    fn new(options: BackwardOptions, wanted: Option<Wanted>, leaves: Sums) -> Walk {
-        Walk { options, pending: Queue::default(), leaves, wanted }
-    }
-
+impl<'g> Walk<'g> {
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
-    fn run(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
+    fn run(&mut self, from: &'g [History], cotangents: Vec<Tensor>) -> Result<()> {
         let _pass = events::backward_starts(self.options.create);
         fail::catch(|| {
-            for (history, dy) in roots {
-                if self.wants(&history) {
-                    events::backward_from(&history);
-                    self.give(&history, dy);
+            for (history, dy) in from.iter().zip(cotangents) {
+                if self.wants(history) {
+                    events::backward_from(history);
+                    self.give(history, dy);
                 }
             }
             while let Some((node, grads)) = self.pending.pop() {
-                events::backward_of(&node, &grads);
-                self.visit(&node, grads)?;
+                events::backward_of(node, &grads);
+                self.visit(node, grads)?;
             }
             // Hooks first: an error there has changed no `.grad`.
             self.leaves.pass_hooks()?;
@@ -121,7 +121,7 @@ impl Walk {
         }
     }
 
-    fn visit(&mut self, node: &Pooled<Node>, mut grads: Derivatives) -> Result<()> {
+    fn visit(&mut self, node: &'g Pooled<Node>, mut grads: Derivatives) -> Result<()> {
         if self.wanted.is_some() || !node.hooks.is_empty() {
             self.arrive(node, &mut grads)?;
         }
@@ -135,12 +135,14 @@ impl Walk {
         let row = ops::row(&node.op);
         let mut needs: SmallVec<[bool; 4]> = SmallVec::new();
         node.inputs.iter().for_each(|h| needs.push(self.wants(h)));
+        let (last, mut freed) = (!self.options.retain && !node.is_shared(&row), false);
         if needs.contains(&true) {
             let mut ctx = RuleContext::new(&node.op, &node.in_specs, &node.out_specs, needs);
             let mut dxs = Derivatives::new();
             mode::with_line(node.at, || {
                 let set = |val, value| ctx.set(val, value);
-                events::unpacking_for(grads.iter().flatten().next(), || Node::unpack(node, set))?;
+                let unpack = || Node::unpack(node, last, set);
+                freed = events::unpacking_for(grads.iter().flatten().next(), unpack)?;
                 self.add_in_place(node, &row, &mut ctx, &grads);
                 row.vjp(&ctx, &grads, &mut dxs);
                 Ok(())
@@ -156,7 +158,7 @@ impl Walk {
                 self.give(&node.inputs[i], dx);
             }
         }
-        if !self.options.retain && !node.is_shared(&row) {
+        if last && !freed {
             node.free();
         }
         Ok(())
@@ -206,7 +208,7 @@ impl Walk {
     }
 
     /// Adds a contribution to the gradient of a tracked value.
-    fn give(&mut self, to: &History, grad: Tensor) {
+    fn give(&mut self, to: &'g History, grad: Tensor) {
         match to {
             History::None | History::Cut(_) => {}
             History::Node(node, k) => match self.passes_on(node) {

@@ -48,15 +48,20 @@ impl Saved {
 }
 
 impl Node {
-    /// Calls `f` with each kept value.
-    pub fn unpack(node: &Pooled<Node>, mut f: impl FnMut(Val, Tensor)) -> Result<()> {
-        // Copied: tensors are made, and packed values unpacked, which may run user code, after the
-        // lock is released.
+    /// Calls `f` with each kept value. Where this is the `last` time, values that are just memory
+    /// are taken out, and the node is freed by that: the answer is whether it was.
+    pub fn unpack(node: &Pooled<Node>, last: bool, mut f: impl FnMut(Val, Tensor)) -> Result<bool> {
+        // Copied or taken: tensors are made, and packed values unpacked, which may run user code,
+        // after the lock is released.
         let mut values = SavedList::new_const();
-        match &*node.saved() {
-            Some(saved) => saved.iter().for_each(|value| values.push(value.clone())),
-            None => return Err(kept::freed(node)),
+        let mut saved = node.saved();
+        let taken = last && saved.iter().flatten().all(|value| value.held.is_plain());
+        match (&*saved, taken) {
+            (None, _) => return Err(kept::freed(node)),
+            (Some(_), true) => values = saved.take().unwrap_or_default(),
+            (Some(saved), false) => saved.iter().for_each(|value| values.push(value.clone())),
         }
+        drop(saved);
         for Saved { which, held, tangents } in values {
             let x = match held {
                 SavedMemory::Whole(storage, version) => kept::whole(node, which, storage, version)?,
@@ -70,7 +75,7 @@ impl Node {
             };
             f(which, Node::with_history(node, which, x, &tangents));
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// A kept value; with its history if what backward does is being recorded.
