@@ -179,7 +179,8 @@ fn mpi() -> Result<Group> {
     }
     let group = group(crate::mpi::world(timeout()?)?);
     let (name, hint) = match starter {
-        Starter::Launch | Starter::Nobody => return Ok(group),
+        Starter::Nobody => return Ok(group),
+        Starter::Launch => ("`pullback launch`", "its workers use the engine `local`"),
         Starter::Mpirun => ("mpirun", "start it by the mpirun of the MPI that it was built with"),
         Starter::Slurm => ("slurm", "`srun --mpi=pmix` tells MPI; `srun --mpi=list` lists others"),
     };
