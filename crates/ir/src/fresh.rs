@@ -208,24 +208,25 @@ fn put<T>(
 mod tests {
     use super::*;
 
-    fn written(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+    /// The ranges that are noted when these were written, as first and last.
+    fn written(ranges: &[(usize, usize)]) -> Vec<(usize, usize)> {
         let mut memory = [0; 100];
         let mut fresh = Fresh::over(&mut memory);
-        for range in ranges {
-            fresh.write(range.start, &vec![1; range.len()]);
+        for &(start, end) in ranges {
+            fresh.write(start, &vec![1; end - start]);
         }
-        fresh.written
+        fresh.written.iter().map(|range| (range.start, range.end)).collect()
     }
 
     #[test]
     fn ranges_are_joined_and_none_is_counted_twice() {
-        assert_eq!(written(&[0..3, 3..5]), [0..5]);
-        assert_eq!(written(&[3..5, 0..3]), [0..5]);
-        assert_eq!(written(&[0..3, 4..5]), [0..3, 4..5]);
-        assert_eq!(written(&[0..3, 6..9, 2..7]), [0..9]);
-        assert_eq!(written(&[0..3, 6..9, 12..20, 3..12]), [0..20]);
-        assert_eq!(written(&[10..20, 12..15, 5..5, 9..21]), [9..21]);
-        assert_eq!(written(&[50..60, 10..20, 30..40]), [10..20, 30..40, 50..60]);
+        assert_eq!(written(&[(0, 3), (3, 5)]), [(0, 5)]);
+        assert_eq!(written(&[(3, 5), (0, 3)]), [(0, 5)]);
+        assert_eq!(written(&[(0, 3), (4, 5)]), [(0, 3), (4, 5)]);
+        assert_eq!(written(&[(0, 3), (6, 9), (2, 7)]), [(0, 9)]);
+        assert_eq!(written(&[(0, 3), (6, 9), (12, 20), (3, 12)]), [(0, 20)]);
+        assert_eq!(written(&[(10, 20), (12, 15), (5, 5), (9, 21)]), [(9, 21)]);
+        assert_eq!(written(&[(50, 60), (10, 20), (30, 40)]), [(10, 20), (30, 40), (50, 60)]);
     }
 
     #[test]
