@@ -5,9 +5,10 @@ use crate::output::{Output, columns};
 use crate::simulate_training;
 use clap::Args;
 use pullback_workers::simulate::{
-    Algorithm, Bucket, Cluster, Link, Prediction, Schedule, Sharding, predict,
+    Algorithm, Bucket, Cluster, Link, Prediction, Schedule, Sharding, all_reduce, predict,
+    predict_reducing,
 };
-use pullback_workers::{Network, delayed, replay};
+use pullback_workers::{Network, delayed, engine_times, replay};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +26,7 @@ A schedule is a JSON object with times in seconds: {\"forward\": 0.04, \"backwar
 `ready` counts from the start of backward, `update` may be part of `forward`. `DataParallel::schedule` records one.
 The model: a message of n bytes takes latency + n / bandwidth; a bucket is sent when it is ready and the one before has arrived; the optimiser waits for the last. \
 `efficiency` is the time of one worker alone divided by that of a step.
---check replays the schedule with threads: computing is a sleep of the recorded time, buckets are reduced by the engine and take the time of the network at least.
+--check replays the schedule with threads: computing is a sleep of the recorded time, buckets are reduced by the engine and take the time of the network at least. What the engine needs by itself is measured before (`engine ms`, of all buckets): a bucket is predicted to take that, or the time of the network, whichever is longer.
 --train trains a small GPT with so many threads, which share the cores: without a network, to record the schedule of as many workers, and with it, to measure what is predicted from that.")]
 pub struct SimulateArgs {
     /// The recorded schedule, a JSON file
@@ -113,11 +114,14 @@ pub fn run(arguments: &SimulateArgs, out: &mut Output) -> CliResult {
     if !arguments.check.is_empty() {
         return beside(arguments, &arguments.check, out, |workers, network| {
             let times = pullback_workers::threads(workers, |group| {
-                replay(&delayed(&group, network), &schedule, 5)
+                let engine = engine_times(&group, &schedule)?;
+                Ok((replay(&delayed(&group, network), &schedule, 5)?, engine))
             })?;
-            let mut measured: Vec<f64> = times[0].iter().map(Duration::as_secs_f64).collect();
+            let (times, engine) = times.into_iter().next().unwrap_or_default();
+            let mut measured: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
             measured.sort_by(f64::total_cmp);
-            Ok((schedule.clone(), measured[measured.len() / 2]))
+            let measured = measured[measured.len() / 2];
+            Ok(Run { schedule: schedule.clone(), engine, measured })
         });
     }
     let mut rows = vec![];
@@ -164,37 +168,49 @@ fn print(rows: &[(usize, &str, &str, Prediction)], json: bool, out: &mut Output)
     Ok(columns(&table, &[0, 3, 4, 5]).iter().try_for_each(|line| out.line(line))?)
 }
 
+/// Steps that were measured.
+pub struct Run {
+    /// What a worker does, without a network.
+    pub schedule: Schedule,
+    /// How long the engine takes for each bucket.
+    pub engine: Vec<f64>,
+    /// How long a step took with the network.
+    pub measured: f64,
+}
+
 /// Predicted beside measured. The network is the one between machines, as all workers of this
-/// machine would be in machines of their own. `measure` gives a schedule and the time of a step.
+/// machine would be in machines of their own.
 fn beside(
     arguments: &SimulateArgs,
     workers: &[usize],
     out: &mut Output,
-    measure: impl Fn(usize, Network) -> CliResult<(Schedule, f64)>,
+    measure: impl Fn(usize, Network) -> CliResult<Run>,
 ) -> CliResult {
     let link = link(arguments.latency, arguments.bandwidth)?;
     let cluster = Cluster { between: link, inside: link, machine: 1 };
-    let heading = ["workers", "computing ms", "predicted ms", "measured ms", "difference"];
+    let heading =
+        ["workers", "computing ms", "engine ms", "predicted ms", "measured ms", "difference"];
     let mut table = vec![heading.map(String::from).to_vec()];
     for &workers in workers {
         // The formula of a ring, as latency and bandwidth of a call.
-        let ring = |bytes: f64| {
-            pullback_workers::simulate::all_reduce(&cluster, Algorithm::Ring, workers, bytes)
-        };
+        let ring = |bytes: f64| all_reduce(&cluster, Algorithm::Ring, workers, bytes);
         let latency = ring(0.0);
         let bandwidth = 1.0 / (ring(1.0) - latency).max(f64::MIN_POSITIVE);
         let network = Network { latency: Duration::from_secs_f64(latency), bandwidth };
-        let (schedule, measured) = measure(workers, network)?;
-        let predicted = predict(&schedule, &cluster, Algorithm::Ring, Sharding::None, workers).step;
+        let Run { schedule, engine, measured } = measure(workers, network)?;
+        let buckets = schedule.buckets.iter().zip(&engine);
+        let times: Vec<f64> = buckets.map(|(bucket, own)| ring(bucket.bytes).max(*own)).collect();
+        let predicted = predict_reducing(&schedule, &times).step;
         table.push(vec![
             workers.to_string(),
             format!("{:.2}", (schedule.forward + schedule.backward + schedule.update) * 1e3),
+            format!("{:.2}", engine.iter().sum::<f64>() * 1e3),
             format!("{:.2}", predicted * 1e3),
             format!("{:.2}", measured * 1e3),
             format!("{:+.1}%", (predicted / measured - 1.0) * 100.0),
         ]);
     }
-    Ok(columns(&table, &[0, 1, 2, 3, 4]).iter().try_for_each(|line| out.line(line))?)
+    Ok(columns(&table, &[0, 1, 2, 3, 4, 5]).iter().try_for_each(|line| out.line(line))?)
 }
 
 fn read(path: &Path) -> CliResult<Schedule> {

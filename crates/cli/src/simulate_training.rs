@@ -9,13 +9,14 @@
 
 use crate::bench_overlap::{SMALL, tokens};
 use crate::failure::CliResult;
+use crate::simulate::Run;
 use pullback::Group;
 use pullback_nn::Module;
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
-use pullback_nn::parallel::{DataParallel, StepSchedule};
+use pullback_nn::parallel::{BucketTime, DataParallel, StepSchedule};
 use pullback_workers::simulate::{Bucket, Schedule};
-use pullback_workers::{Network, delayed};
+use pullback_workers::{Network, delayed, engine_times};
 use std::time::{Duration, Instant};
 
 /// Tokens of a worker's batch.
@@ -29,15 +30,16 @@ const ROUNDS: usize = 4;
 /// What one worker saw.
 #[derive(Default)]
 struct Seen {
+    engine: Vec<f64>,
     schedules: Vec<StepSchedule>,
     with_network: Vec<Duration>,
 }
 
-/// Trains, and gives the schedule without a network and the time of a step with it.
+/// Trains, without a network and with it.
 ///
 /// # Errors
 /// If a step fails.
-pub fn train(workers: usize, network: Network) -> CliResult<(Schedule, f64)> {
+pub fn train(workers: usize, network: Network) -> CliResult<Run> {
     let threads = pullback::threads();
     pullback::set_threads(1);
     let seen = pullback_workers::threads(workers, |group| {
@@ -53,12 +55,22 @@ pub fn train(workers: usize, network: Network) -> CliResult<(Schedule, f64)> {
                 }
             }
         }
+        if let Some(step) = seen.schedules.last() {
+            seen.engine = engine_times(&group, &of_step(step))?;
+        }
         Ok(seen)
     });
     pullback::set_threads(threads);
     let seen = seen?;
     let measured = quartile(seen[0].with_network.iter().map(Duration::as_secs_f64));
-    Ok((slowest(&seen), measured))
+    Ok(Run { schedule: slowest(&seen), engine: seen[0].engine.clone(), measured })
+}
+
+/// One step, as it was seen.
+fn of_step(step: &StepSchedule) -> Schedule {
+    let bucket = |b: &BucketTime| Bucket { bytes: b.bytes as f64, ready: b.ready };
+    let buckets = step.buckets.iter().map(bucket).collect();
+    Schedule { forward: step.forward, backward: step.backward, update: 0.0, buckets }
 }
 
 fn steps(group: &Group) -> pullback::Result<(Vec<StepSchedule>, Vec<Duration>)> {

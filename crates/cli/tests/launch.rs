@@ -328,6 +328,28 @@ fn a_program_without_mpi_says_so_under_mpirun() {
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("mpirun started several workers, but this program was built without"));
     assert!(ran.err.contains("feature `mpi`"), "{}", ran.err);
+    // As `srun -N 2 -n 2` starts it.
+    let mut task = command(&["bench", "workers"]);
+    task.envs([("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2")]);
+    let ran = ran_of(task.env("SLURM_STEP_NUM_NODES", "2"));
+    assert_eq!(ran.code, 1);
+    let said = "slurm started workers on several machines, but this program was built without";
+    assert!(ran.err.contains(said), "{}", ran.err);
+}
+
+fn ran_of(command: &mut Command) -> run::Ran {
+    ran(command.output().expect("the program starts"))
+}
+
+#[test]
+fn an_engine_that_is_not_there_is_a_sentence() {
+    for (engine, text) in [
+        ("pigeons", "there is no engine `pigeons`; there are `local`, `mpi`"),
+        ("local", "the engine `local` needs workers that `pullback launch` has started, or slurm"),
+    ] {
+        let ran = ran_of(command(&["bench", "workers"]).env("PULLBACK_ENGINE", engine));
+        assert!(ran.code == 1 && ran.err.contains(text), "{}", ran.err);
+    }
 }
 
 #[test]

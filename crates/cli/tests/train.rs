@@ -526,6 +526,22 @@ fn workers_train_together() {
     assert_eq!(weights(&at("4")), weights(&alone), "resumed with another number of workers");
 }
 
+/// The same command goes on where it was, as a batch script is run again as it is.
+#[test]
+fn a_job_that_slurm_queues_again_goes_on() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let words = ["digits", "--model", "mlp", "--width", "8", "--steps"];
+    assert_eq!(train(&folder, &[&words[..], &["4"]].concat()).code, 0);
+    let out = folder.to_str().expect("a plain path");
+    let again = [&["train"], &words[..], &["8", "--out", out]].concat();
+    let ran = ran(command(&again).env("SLURM_RESTART_COUNT", "1").output().expect("a start"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let log = fs::read_to_string(folder.join("log.jsonl")).expect("a log");
+    let step = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+    assert!(log.lines().filter_map(step).eq(1..=8), "{log}");
+}
+
 #[test]
 fn numbers_of_workers_that_do_not_fit_are_refused() {
     let place = tempfile::tempdir().expect("a folder");

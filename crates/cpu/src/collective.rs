@@ -8,7 +8,10 @@
 
 use crate::operand::{Sink, Source};
 use crate::{Buffer, pointwise};
-use pullback_ir::{CollectiveCall, CollectiveOp, Communicator, Result, Shape, Spec, Started};
+use pullback_ir::{
+    CollectiveCall, CollectiveOp, Communicator, Fresh, Result, Shape, Spec, Started,
+};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Runs a collective with dense operands, and returns when its result is complete.
@@ -113,17 +116,18 @@ impl ByteRanges {
             // SAFETY: as the caller promises.
             n => unsafe { std::slice::from_raw_parts(self.input.0, n) },
         };
-        let output: &mut [u8] = match self.output.1 {
+        let output: &mut [MaybeUninit<u8>] = match self.output.1 {
             0 => &mut [],
-            // An engine is safe code that gets a slice, and may read it: zeroing is what makes that
-            // sound. It costs one pass over memory that the engine then writes.
-            // SAFETY: as the caller promises. It is written before a slice of it is made.
+            // SAFETY: as the caller promises; it may hold anything, which is not read.
             n => unsafe {
-                self.output.0.write_bytes(0, n);
-                std::slice::from_raw_parts_mut(self.output.0, n)
+                std::slice::from_raw_parts_mut(self.output.0.cast::<MaybeUninit<u8>>(), n)
             },
         };
+        let mut output = Fresh::new(output);
         let (collective, operand, line) = (&op.collective, &self.spec, op.line);
-        group.run(&CollectiveCall { collective, operand, sequence, line }, input, output)
+        let call = CollectiveCall { collective, operand, sequence, line };
+        group.run_fresh(&call, input, &mut output)?;
+        // Whoever uses the result reads all of it.
+        output.check(collective.name())
     }
 }

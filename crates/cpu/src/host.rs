@@ -2,7 +2,8 @@
 
 use crate::Buffer;
 use half::{bf16, f16};
-use pullback_ir::{DType, Error, ErrorKind, Result, Scalar};
+use pullback_ir::{DType, Error, ErrorKind, Fresh, Result, Scalar};
+use std::mem::MaybeUninit;
 
 mod sealed {
     pub trait Sealed {}
@@ -120,6 +121,36 @@ impl Buffer {
         // SAFETY: the buffer is owned and has this length, buffers are only returned filled, and
         // any bits are a number.
         f(unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len()) })
+    }
+
+    /// A buffer for this many bytes of this dtype, all of which an engine writes.
+    ///
+    /// # Errors
+    /// If it cannot be allocated, if `fill` fails or does not write all of it, or if it writes an
+    /// invalid `bool`.
+    pub fn fresh(
+        op: &'static str,
+        dtype: DType,
+        bytes: usize,
+        fill: impl FnOnce(&mut Fresh<'_>) -> Result<()>,
+    ) -> Result<Buffer> {
+        let mut buffer = Buffer::alloc(bytes).map_err(|_| {
+            Error::new(ErrorKind::Memory, op, format!("cannot allocate {bytes} bytes"))
+        })?;
+        // SAFETY: the buffer is owned and has this length.
+        let content = unsafe {
+            std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<MaybeUninit<u8>>(), bytes)
+        };
+        let mut fresh = Fresh::new(content);
+        fill(&mut fresh)?;
+        fresh.check(op)?;
+        // SAFETY: all of it was written.
+        let content = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), bytes) };
+        // Any bits are a number, but not any byte is a `bool`.
+        match dtype == DType::Bool && content.iter().any(|&b| b > 1) {
+            true => Err(Error::argument(op, "a byte is not a valid bool")),
+            false => Ok(buffer),
+        }
     }
 
     /// A buffer for this many bytes of this dtype, which `fill` writes; it is zeroed first.

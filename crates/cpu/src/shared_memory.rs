@@ -11,6 +11,7 @@
 //! processes; elsewhere a sleeper polls.
 
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use pullback_ir::Fresh;
 use std::fs::File;
 use std::io;
 use std::slice;
@@ -88,6 +89,16 @@ impl SharedMemory {
             let last = words[full].load(Ordering::Relaxed).to_ne_bytes();
             rest.copy_from_slice(&last[..rest.len()]);
         }
+    }
+
+    /// Copies as many bytes out, from a byte on that is a multiple of 8, to byte `to` of a result.
+    ///
+    /// # Panics
+    /// If there are not as many, they do not fit, or `at` is not a multiple of 8.
+    pub fn read_fresh(&self, at: usize, result: &mut Fresh<'_>, to: usize, bytes: usize) {
+        let words = self.span(at, bytes).iter();
+        let words = words.map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+        result.write_words(to, bytes, words);
     }
 
     fn span(&self, at: usize, bytes: usize) -> &[AtomicU64] {
@@ -194,6 +205,19 @@ mod tests {
         let mut back = [0; 10];
         two.read(8, &mut back);
         assert_eq!(&back, b"a sentence");
+    }
+
+    #[test]
+    fn words_go_to_any_byte_of_a_result() {
+        let memory = SharedMemory::of_process(64).unwrap();
+        let bytes: Vec<u8> = (1..=21).collect();
+        memory.write(8, &bytes);
+        let mut result = [0; 30];
+        let mut fresh = Fresh::over(&mut result);
+        memory.read_fresh(8, &mut fresh, 3, bytes.len());
+        assert!(fresh.check("test").is_err());
+        assert_eq!(result[3..24], bytes);
+        assert_eq!((&result[..3], &result[24..]), (&[0; 3][..], &[0; 6][..]));
     }
 
     #[test]

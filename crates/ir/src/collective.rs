@@ -16,7 +16,7 @@
 //! Memory of a device may be moved by the device itself (`device_group.rs`). The communicator then
 //! compares the calls ([`Communicator::agree`]) and moves nothing.
 
-use crate::{DType, Device, Error, ErrorKind, Line, Result, Shape, Spec};
+use crate::{DType, Device, Error, ErrorKind, Fresh, Line, Result, Shape, Spec};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,6 +196,24 @@ pub trait Communicator: Send + Sync {
     /// If workers called different collectives, a worker has exited, or time ran out.
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
 
+    /// [`Communicator::run`] into memory that nobody has written, and that is not cleared: whoever
+    /// calls sees whether all of it was written ([`Fresh::check`]). By default through memory of its
+    /// own.
+    ///
+    /// # Errors
+    /// As [`Communicator::run`].
+    fn run_fresh(
+        &self,
+        call: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
+        let mut result = vec![0; output.len()];
+        self.run(call, input, &mut result)?;
+        output.write(0, &result);
+        Ok(())
+    }
+
     /// [`Communicator::run`] of a collective whose result is as large as its operand, in one piece
     /// of memory: the result replaces the operand. By default through a copy.
     ///
@@ -297,6 +315,16 @@ impl Communicator for Alone {
     fn run(&self, _: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
         // Sending and receiving need another worker, so input and output are equally long.
         output.copy_from_slice(input);
+        Ok(())
+    }
+
+    fn run_fresh(
+        &self,
+        _: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
+        output.write(0, input);
         Ok(())
     }
 

@@ -10,8 +10,8 @@ use crate::ops::collective;
 use crate::{Device, Error, Result, Tensor, backend, events, fail, mode, trace};
 use pullback_ir::infer::check;
 use pullback_ir::{
-    Alone, Collective, CollectiveCall, Combination, Communicator, ErrorKind, GroupHandle, Line, Op,
-    Spec, Started,
+    Alone, Collective, CollectiveCall, Combination, Communicator, ErrorKind, Fresh, GroupHandle,
+    Line, Op, Spec, Started,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -283,10 +283,10 @@ impl Group {
                     Memory::Host(memory)
                 }
                 Err(input) => {
-                    let run = |to: &mut [u8]| {
-                        backend::with_bytes(&input, |from| group.run(&call, from, to))?
+                    let run = |to: &mut Fresh<'_>| {
+                        backend::with_bytes(&input, |from| group.run_fresh(&call, from, to))?
                     };
-                    backend::filled_host(&made, run)?
+                    backend::fresh_host(name, &made, run)?
                 }
             };
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);

@@ -26,7 +26,9 @@
 use crate::sizes::{CHUNK, LINE};
 use crate::ticket::{self, Ticket, head};
 use pullback_cpu::shared_memory::SharedMemory;
+use pullback_ir::Fresh;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -197,6 +199,19 @@ impl Board {
     /// Reads a part of a slot of any worker.
     pub(crate) fn read(&self, rank: usize, stage: u64, half: Half, at: usize, bytes: &mut [u8]) {
         self.memory.read(self.slot_at(rank, stage, half) + at, bytes);
+    }
+
+    /// Reads a part of a slot of any worker to a range of a result.
+    pub(crate) fn read_fresh(
+        &self,
+        rank: usize,
+        stage: u64,
+        half: Half,
+        at: usize,
+        result: &mut Fresh<'_>,
+        to: Range<usize>,
+    ) {
+        self.memory.read_fresh(self.slot_at(rank, stage, half) + at, result, to.start, to.len());
     }
 
     fn mail(&self, from: usize, to: usize) -> &AtomicU64 {

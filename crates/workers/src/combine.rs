@@ -15,24 +15,26 @@ use std::ops::Range;
 /// Bytes of a block of operands.
 pub(crate) const BLOCK: usize = 8 << 10;
 
-/// Combines the operands of `n` workers into `out`. `read(rank, at, block)` copies bytes of a
-/// worker's operand from byte `at` on.
+/// Combines the operands of `n` workers, of `len` bytes each. `read(rank, at, block)` copies bytes
+/// of a worker's operand from byte `at` on; `write(at, block)` gets the results.
 pub(crate) fn combine(
     combination: Combination,
     dtype: DType,
     n: usize,
-    out: &mut [u8],
+    len: usize,
     mut read: impl FnMut(usize, usize, &mut [u8]),
+    mut write: impl FnMut(usize, &[u8]),
 ) {
+    let (read, write) = (&mut read, &mut write);
     match dtype {
-        DType::F64 => typed::<f64>(combination, n, out, &mut read),
-        DType::F32 => typed::<f32>(combination, n, out, &mut read),
-        DType::BF16 => typed::<Bf16>(combination, n, out, &mut read),
-        DType::F16 => typed::<F16>(combination, n, out, &mut read),
-        DType::I64 => typed::<i64>(combination, n, out, &mut read),
-        DType::I32 => typed::<i32>(combination, n, out, &mut read),
-        DType::U8 => typed::<u8>(combination, n, out, &mut read),
-        DType::Bool => typed::<Bool>(combination, n, out, &mut read),
+        DType::F64 => typed::<f64>(combination, n, len, read, write),
+        DType::F32 => typed::<f32>(combination, n, len, read, write),
+        DType::BF16 => typed::<Bf16>(combination, n, len, read, write),
+        DType::F16 => typed::<F16>(combination, n, len, read, write),
+        DType::I64 => typed::<i64>(combination, n, len, read, write),
+        DType::I32 => typed::<i32>(combination, n, len, read, write),
+        DType::U8 => typed::<u8>(combination, n, len, read, write),
+        DType::Bool => typed::<Bool>(combination, n, len, read, write),
     }
 }
 
@@ -153,32 +155,32 @@ narrow!(F16, f16);
 fn typed<E: Element>(
     combination: Combination,
     n: usize,
-    out: &mut [u8],
+    len: usize,
     read: &mut impl FnMut(usize, usize, &mut [u8]),
+    write: &mut impl FnMut(usize, &[u8]),
 ) {
-    let (same, wide) = (E::BYTES == E::WIDE, out.len().min(BLOCK) / E::BYTES * E::WIDE);
-    // A block for each level of the tree; the root's is the output itself, if it can be.
+    let (same, wide) = (E::BYTES == E::WIDE, len.min(BLOCK) / E::BYTES * E::WIDE);
+    // A block for each level of the tree, and one for its root.
     let mut levels = vec![vec![0; wide]; depth(n)];
-    let mut narrow = vec![0; if same { 0 } else { out.len().min(BLOCK) }];
-    let mut root = vec![0; if same { 0 } else { wide }];
-    for (i, out) in out.chunks_mut(BLOCK).enumerate() {
-        let narrow = if same { &mut [][..] } else { &mut narrow[..out.len()] };
-        let mut leaf = |rank: usize, block: &mut [u8]| match same {
-            true => read(rank, i * BLOCK, block),
-            false => {
-                read(rank, i * BLOCK, narrow);
-                E::widen(narrow, block);
-            }
-        };
-        let f = |a: &mut [u8], b: &[u8]| E::combine(combination, a, b);
-        match same {
-            true => tree(0..n, out, &mut levels, &mut leaf, &f),
-            false => {
-                let root = &mut root[..out.len() / E::BYTES * E::WIDE];
-                tree(0..n, root, &mut levels, &mut leaf, &f);
-                E::narrow(root, out);
-            }
+    let mut root = vec![0; wide];
+    let mut narrow = vec![0; if same { 0 } else { len.min(BLOCK) }];
+    let f = |a: &mut [u8], b: &[u8]| E::combine(combination, a, b);
+    for at in (0..len).step_by(BLOCK) {
+        let bytes = BLOCK.min(len - at);
+        let root = &mut root[..bytes / E::BYTES * E::WIDE];
+        if same {
+            tree(0..n, root, &mut levels, &mut |rank, block| read(rank, at, block), &f);
+            write(at, root);
+            continue;
         }
+        let narrow = &mut narrow[..bytes];
+        let mut leaf = |rank: usize, block: &mut [u8]| {
+            read(rank, at, narrow);
+            E::widen(narrow, block);
+        };
+        tree(0..n, root, &mut levels, &mut leaf, &f);
+        E::narrow(root, narrow);
+        write(at, narrow);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A network that this machine does not have: every call takes a stated time at least.
 
 use pullback::Group;
-use pullback_ir::{CollectiveCall, Communicator, Result};
+use pullback_ir::{CollectiveCall, Communicator, Fresh, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,18 @@ impl Communicator for Delayed {
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
         let start = Instant::now();
         self.inner.run(call, input, output)?;
+        std::thread::sleep(self.network.time(input.len()).saturating_sub(start.elapsed()));
+        Ok(())
+    }
+
+    fn run_fresh(
+        &self,
+        call: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
+        let start = Instant::now();
+        self.inner.run_fresh(call, input, output)?;
         std::thread::sleep(self.network.time(input.len()).saturating_sub(start.elapsed()));
         Ok(())
     }

@@ -11,16 +11,16 @@ use crate::board::Half;
 use crate::combine::combine;
 use crate::sizes::{DIRECT, LINE};
 use crate::worker::Calling;
-use pullback_ir::{Collective, Combination, Result};
+use pullback_ir::{Collective, Combination, Fresh, Result};
 use std::ops::Range;
 
 /// Runs a collective on dense memory.
-pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
-    crate::check_call(calling.call, calling.rank(), calling.size(), input, output)
+pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
+    crate::check_call(calling.call, calling.rank(), calling.size(), input, output.len())
         .map_err(|message| calling.error(message))?;
     let pair = matches!(calling.call.collective, Collective::Send { .. } | Collective::Recv { .. });
     if calling.size() == 1 && !pair {
-        output.copy_from_slice(input);
+        output.write(0, input);
         return calling.enter().map(drop);
     }
     match calling.call.collective {
@@ -56,9 +56,9 @@ pub(crate) fn all_reduce_in_place(
         (_, true) => {
             // Written to the slot before anything is read.
             let operand = memory.to_vec();
-            direct(calling, combination, &operand, memory)
+            direct(calling, combination, &operand, &mut Fresh::over(memory))
         }
-        (_, false) => pipeline(calling, combination, None, memory),
+        (_, false) => pipeline(calling, combination, None, &mut Fresh::over(memory)),
     }
 }
 
@@ -77,14 +77,15 @@ fn direct(
     calling: &mut Calling<'_>,
     combination: Combination,
     input: &[u8],
-    output: &mut [u8],
+    output: &mut Fresh<'_>,
 ) -> Result<()> {
     calling.board().write(calling.rank(), calling.next_stage(), Half::Operand, 0, input);
     let stage = calling.enter()?;
-    let (board, dtype) = (calling.board(), calling.call.operand.dtype);
-    combine(combination, dtype, calling.size(), output, |rank, at, block| {
-        board.read(rank, stage, Half::Operand, at, block)
-    });
+    let (board, dtype, len) = (calling.board(), calling.call.operand.dtype, output.len());
+    let read = |rank: usize, at: usize, block: &mut [u8]| {
+        board.read(rank, stage, Half::Operand, at, block);
+    };
+    combine(combination, dtype, calling.size(), len, read, |at, block| output.write(at, block));
     Ok(())
 }
 
@@ -94,18 +95,19 @@ fn share(len: usize, rank: usize, size: usize) -> Range<usize> {
     (rank * each).min(len)..((rank + 1) * each).min(len)
 }
 
-/// Without an input the operand is in `output`.
+/// Without an input the operand is what is in `output`.
 fn pipeline(
     calling: &mut Calling<'_>,
     combination: Combination,
     input: Option<&[u8]>,
-    output: &mut [u8],
+    output: &mut Fresh<'_>,
 ) -> Result<()> {
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
     let mut before: Option<Range<usize>> = None;
     for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
         let (board, next) = (calling.board(), calling.next_stage());
-        let operand = &input.unwrap_or(output)[chunk.clone()];
+        let operand = input.or(output.old()).unwrap_or_default();
+        let operand = &operand[chunk.clone()];
         for rank in (0..size).filter(|&rank| rank != me || input.is_none()) {
             let share = share(operand.len(), rank, size);
             board.write(me, next, Half::Operand, share.start, &operand[share]);
@@ -114,45 +116,48 @@ fn pipeline(
         let board = calling.board();
         // Mine of this chunk, for the next stage; all have read what was there.
         let mine = share(chunk.len(), me, size);
-        let result = &mut output[chunk.clone()][mine.clone()];
-        combine(combination, dtype, size, result, |rank, at, block| match input {
-            Some(input) if rank == me => {
-                block.copy_from_slice(&input[chunk.start + mine.start + at..][..block.len()]);
-            }
+        let start = chunk.start + mine.start;
+        let read = |rank: usize, at: usize, block: &mut [u8]| match input {
+            Some(input) if rank == me => block.copy_from_slice(&input[start + at..][..block.len()]),
             _ => board.read(rank, stage, Half::Operand, mine.start + at, block),
+        };
+        combine(combination, dtype, size, mine.len(), read, |at, block| {
+            output.write(start + at, block);
+            board.write(me, stage + 1, Half::Result, at, block);
         });
-        board.write(me, stage + 1, Half::Result, 0, result);
         if let Some(before) = before.replace(chunk) {
-            copy_shares(calling, stage, &mut output[before]);
+            copy_shares(calling, stage, output, before);
         }
     }
     let stage = calling.stage()?;
     if let Some(last) = before {
-        copy_shares(calling, stage, &mut output[last]);
+        copy_shares(calling, stage, output, last);
     }
     Ok(())
 }
 
-/// Copies the shares that others have reduced out.
-fn copy_shares(calling: &Calling<'_>, stage: u64, chunk: &mut [u8]) {
+/// Copies the shares of a chunk that others have reduced out.
+fn copy_shares(calling: &Calling<'_>, stage: u64, output: &mut Fresh<'_>, chunk: Range<usize>) {
     let (me, size) = (calling.rank(), calling.size());
     for rank in (0..size).filter(|&rank| rank != me) {
         let share = share(chunk.len(), rank, size);
-        calling.board().read(rank, stage, Half::Result, 0, &mut chunk[share]);
+        let to = chunk.start + share.start..chunk.start + share.end;
+        calling.board().read_fresh(rank, stage, Half::Result, 0, output, to);
     }
 }
 
-fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
     let me = calling.rank();
     for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
         let next = calling.next_stage();
         calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
         let stage = stage(calling, i)?;
         for rank in 0..calling.size() {
-            let part = &mut output[rank * input.len()..][chunk.clone()];
+            let start = rank * input.len();
+            let part = start + chunk.start..start + chunk.end;
             match rank == me {
-                true => part.copy_from_slice(&input[chunk.clone()]),
-                false => calling.board().read(rank, stage, Half::Operand, 0, part),
+                true => output.write(part.start, &input[chunk.clone()]),
+                false => calling.board().read_fresh(rank, stage, Half::Operand, 0, output, part),
             }
         }
     }
@@ -163,7 +168,7 @@ fn broadcast(
     calling: &mut Calling<'_>,
     root: usize,
     input: &[u8],
-    output: &mut [u8],
+    output: &mut Fresh<'_>,
 ) -> Result<()> {
     let me = calling.rank();
     for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
@@ -173,8 +178,8 @@ fn broadcast(
         }
         let stage = stage(calling, i)?;
         match me == root {
-            true => output[chunk.clone()].copy_from_slice(&input[chunk]),
-            false => calling.board().read(root, stage, Half::Operand, 0, &mut output[chunk]),
+            true => output.write(chunk.start, &input[chunk]),
+            false => calling.board().read_fresh(root, stage, Half::Operand, 0, output, chunk),
         }
     }
     Ok(())
@@ -190,7 +195,12 @@ enum Parts {
 }
 
 /// Part `r` of every operand goes to worker `r`.
-fn parts(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8], what: Parts) -> Result<()> {
+fn parts(
+    calling: &mut Calling<'_>,
+    input: &[u8],
+    output: &mut Fresh<'_>,
+    what: Parts,
+) -> Result<()> {
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
     let part = input.len() / size;
     // A slot holds a piece of each part.
@@ -209,11 +219,20 @@ fn parts(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8], what: Parts
         };
         match what {
             Parts::Reduced => {
-                combine(Combination::Sum, dtype, size, &mut output[chunk.clone()], read)
+                combine(Combination::Sum, dtype, size, chunk.len(), read, |at, block| {
+                    output.write(chunk.start + at, block);
+                });
             }
             Parts::Collected => {
                 for rank in 0..size {
-                    read(rank, 0, &mut output[rank * part..][chunk.clone()]);
+                    let to = rank * part + chunk.start..rank * part + chunk.end;
+                    match rank == me {
+                        true => output.write(to.start, mine(me)),
+                        false => {
+                            let from = me * step;
+                            board.read_fresh(rank, stage, Half::Operand, from, output, to);
+                        }
+                    }
                 }
             }
         }

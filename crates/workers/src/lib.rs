@@ -3,7 +3,7 @@
 //! A group is one of these:
 //!
 //! * `threads`: threads of one process ([`threads`]), for tests;
-//! * `local`: processes of one machine over shared memory, started by `pullback launch`;
+//! * `local`: processes of one machine over shared memory, started by `pullback launch` or slurm;
 //! * `mpi`: processes of `mpirun` or slurm, on any number of machines (the feature `mpi`).
 //!
 //! All compute the same sums, in the same order (see `combine.rs`), compare what their workers are
@@ -24,6 +24,7 @@ mod mpi;
 mod replay;
 pub mod simulate;
 mod sizes;
+mod slurm;
 mod subgroups;
 mod threads;
 mod ticket;
@@ -34,7 +35,7 @@ pub use delayed::{Network, delayed};
 #[cfg(unix)]
 pub use launch::{Launch, launch};
 pub use measure::all_reduce_times;
-pub use replay::replay;
+pub use replay::{engine_times, replay};
 pub use threads::{threads, threads_within};
 
 use pullback::Group;
@@ -78,7 +79,7 @@ fn check_call(
     rank: usize,
     size: usize,
     input: &[u8],
-    output: &mut [u8],
+    output: usize,
 ) -> std::result::Result<(), String> {
     let operand = call.operand.bytes();
     let (reads, writes) = match call.collective {
@@ -114,10 +115,9 @@ fn check_call(
         Collective::Broadcast { root } if *root != rank => reads,
         _ => input.len(),
     };
-    if (given, output.len()) != (reads, writes) {
+    if (given, output) != (reads, writes) {
         return Err(format!(
-            "{what}: {given} bytes come in and {} go out, not {reads} and {writes}",
-            output.len()
+            "{what}: {given} bytes come in and {output} go out, not {reads} and {writes}"
         ));
     }
     Ok(())

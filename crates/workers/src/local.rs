@@ -13,15 +13,19 @@
 //!
 //! A lock shows whether a process is alive: the system releases it when the process ends, however
 //! it ends. A worker that waits looks at the locks of those it waits for.
+//!
+//! Tasks of slurm meet in the same way, without a launcher: they all make a folder whose name
+//! follows from their step, and the last that leaves removes it.
 
 use crate::board::Board;
+use crate::slurm::{self, Task};
 use crate::worker::{Medium, Worker};
 use pullback_ir::{Error, ErrorKind, Result};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a worker is told by its environment.
@@ -38,14 +42,22 @@ const OBITUARY: Duration = Duration::from_millis(300);
 /// A session, as seen by a worker.
 struct Session {
     folder: PathBuf,
-    launcher: File,
+    /// Locked by the launcher, if there is one.
+    launcher: Option<File>,
     workers: Vec<File>,
     /// Locked for as long as this process lives.
-    _own: File,
+    own: File,
+}
+
+/// The session of tasks of slurm that this process is to leave.
+static WITHOUT_LAUNCHER: Mutex<Option<Arc<Session>>> = Mutex::new(None);
+
+fn to_leave() -> std::sync::MutexGuard<'static, Option<Arc<Session>>> {
+    WITHOUT_LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
-    fn join(folder: &Path, rank: usize, size: usize) -> io::Result<Session> {
+    fn join(folder: &Path, rank: usize, size: usize, launched: bool) -> io::Result<Session> {
         let own = open(&folder.join(format!("worker-{rank}")))?;
         if own.try_lock().is_err() {
             let message = format!("another process is worker {rank} of this session already");
@@ -54,9 +66,9 @@ impl Session {
         let workers = (0..size).map(|rank| open(&folder.join(format!("worker-{rank}"))));
         Ok(Session {
             folder: folder.to_path_buf(),
-            launcher: File::open(folder.join("launcher"))?,
+            launcher: launched.then(|| File::open(folder.join("launcher"))).transpose()?,
             workers: workers.collect::<io::Result<_>>()?,
-            _own: own,
+            own,
         })
     }
 
@@ -109,10 +121,10 @@ impl Medium for Local {
     fn gone(&self, rank: usize, joined: bool) -> Option<String> {
         let session = &self.session;
         let world = self.ranks[rank];
-        let launcher_ended = ended(&session.launcher);
+        let launcher_ended = session.launcher.as_ref().is_some_and(ended);
         if joined && ended(&session.workers[world]) {
             let start = Instant::now();
-            while !launcher_ended && start.elapsed() < OBITUARY {
+            while session.launcher.is_some() && !launcher_ended && start.elapsed() < OBITUARY {
                 match session.exited(world) {
                     None => std::thread::sleep(Duration::from_millis(5)),
                     some => return some,
@@ -156,7 +168,11 @@ impl Medium for Local {
 
 /// Joins the session that the environment names, if it names one.
 pub(crate) fn from_environment(timeout: Duration) -> Result<Option<Worker>> {
-    let Some(folder) = std::env::var_os(SESSION) else { return Ok(None) };
+    let Some(folder) = std::env::var_os(SESSION) else {
+        let task = slurm::task(&|name| std::env::var(name).ok());
+        let task = task.filter(|task| task.tasks > 1 && task.machines == Some(1));
+        return task.map(|task| join_step(&task, timeout)).transpose();
+    };
     let number = |name: &str| -> Result<usize> {
         let text = std::env::var(name).unwrap_or_default();
         text.parse().map_err(|_| {
@@ -169,10 +185,42 @@ pub(crate) fn from_environment(timeout: Duration) -> Result<Option<Worker>> {
         let message = format!("{RANK} is {rank} of {size} workers");
         return Err(Error::new(ErrorKind::Workers, "workers", message));
     }
-    join(Path::new(&folder), rank, size, timeout).map(Some)
+    join(Path::new(&folder), rank, size, timeout, true).map(Some)
 }
 
-fn join(folder: &Path, rank: usize, size: usize, timeout: Duration) -> Result<Worker> {
+/// Joins the other tasks of a step of slurm, all of which are on this machine.
+fn join_step(task: &Task, timeout: Duration) -> Result<Worker> {
+    if task.rank >= task.tasks {
+        let message = format!("SLURM_PROCID is {} of {} tasks", task.rank, task.tasks);
+        return Err(Error::new(ErrorKind::Workers, "workers", message));
+    }
+    let name = format!("pullback-slurm-{}", task.step);
+    let folder = create_session(&name, common).map_err(|error| {
+        let message = format!("worker {} cannot make the folder of its step: {error}", task.rank);
+        Error::new(ErrorKind::Workers, "workers", message)
+    })?;
+    join(&folder, task.rank, task.tasks, timeout, false)
+}
+
+/// Leaves the other tasks of slurm: who is the last removes their folder. Each unlocks its file
+/// before it looks, so that one of them sees that all have.
+pub(crate) fn leave() {
+    let Some(session) = to_leave().take() else { return };
+    // A failure to unlock leaves the folder.
+    let _ = session.own.unlock();
+    if session.workers.iter().all(ended) {
+        // Another one may be removing it just now.
+        let _ = fs::remove_dir_all(&session.folder);
+    }
+}
+
+fn join(
+    folder: &Path,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+    launched: bool,
+) -> Result<Worker> {
     // Every session is a group of its own, of which the name is the number.
     let id = folder.file_name().map_or(0, |name| {
         name.as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
@@ -180,7 +228,7 @@ fn join(folder: &Path, rank: usize, size: usize, timeout: Duration) -> Result<Wo
         })
     });
     let opened = || -> io::Result<(Arc<Board>, Local)> {
-        let session = Arc::new(Session::join(folder, rank, size)?);
+        let session = Arc::new(Session::join(folder, rank, size, launched)?);
         let medium = Local { id, ranks: (0..size).collect(), session };
         let board = Board::of_file(&open(&medium.board())?, size)?;
         Ok((Arc::new(board), medium))
@@ -189,7 +237,13 @@ fn join(folder: &Path, rank: usize, size: usize, timeout: Duration) -> Result<Wo
         let message = format!("worker {rank} cannot join {}: {error}", folder.display());
         Error::new(ErrorKind::Workers, "workers", message)
     })?;
-    Worker::join(id, rank, board, Box::new(medium), timeout, None)
+    let session = medium.session.clone();
+    let worker = Worker::join(id, rank, board, Box::new(medium), timeout, None)?;
+    if !launched {
+        // Not earlier: one that comes late must find what the others say.
+        *to_leave() = Some(session);
+    }
+    Ok(worker)
 }
 
 /// A session, as seen by the launcher: removed when dropped.
@@ -201,21 +255,8 @@ pub(crate) struct NewSession {
 impl NewSession {
     /// A new folder: in `PULLBACK_SHARED`, or in memory if the system has a place for that.
     pub(crate) fn new() -> io::Result<NewSession> {
-        let memory = Path::new("/dev/shm");
         let name = format!("pullback-{:016x}", RandomState::new().hash_one(std::process::id()));
-        let folder = match std::env::var_os(SHARED) {
-            Some(place) => {
-                let path = Path::new(&place).join(name);
-                create(&path).map_err(|error| {
-                    let message = format!("{SHARED}: {} cannot be made: {error}", path.display());
-                    io::Error::new(error.kind(), message)
-                })
-            }
-            None if memory.is_dir() => {
-                create(&memory.join(&name)).or_else(|_| create(&std::env::temp_dir().join(name)))
-            }
-            None => create(&std::env::temp_dir().join(name)),
-        }?;
+        let folder = create_session(&name, create)?;
         let lock = open(&folder.join("launcher"))?;
         lock.lock()?;
         Ok(NewSession { folder, _lock: lock })
@@ -246,6 +287,48 @@ impl Drop for NewSession {
         if fs::remove_dir_all(&self.folder).is_err() && self.folder.exists() {
             let _ = fs::remove_dir_all(&self.folder);
         }
+    }
+}
+
+/// Makes a folder for a session: in `PULLBACK_SHARED`, or in memory if the system has a place.
+fn create_session(
+    name: &str,
+    create: impl Fn(&Path) -> io::Result<PathBuf>,
+) -> io::Result<PathBuf> {
+    let memory = Path::new("/dev/shm");
+    match std::env::var_os(SHARED) {
+        Some(place) => {
+            let path = Path::new(&place).join(name);
+            create(&path).map_err(|error| {
+                let message = format!("{SHARED}: {} cannot be made: {error}", path.display());
+                io::Error::new(error.kind(), message)
+            })
+        }
+        None if memory.is_dir() => {
+            create(&memory.join(name)).or_else(|_| create(&std::env::temp_dir().join(name)))
+        }
+        None => create(&std::env::temp_dir().join(name)),
+    }
+}
+
+/// A folder that this user alone can read, made by whoever comes first. It has a name that others
+/// can guess, so one that another user has made is refused.
+fn common(path: &Path) -> io::Result<PathBuf> {
+    match create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::MetadataExt;
+                let found = fs::symlink_metadata(path)?;
+                let own = found.uid() == nix::unistd::geteuid().as_raw();
+                if !own || !found.is_dir() || found.mode() & 0o077 != 0 {
+                    let message = format!("{} belongs to somebody else", path.display());
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+                }
+            }
+            Ok(path.to_path_buf())
+        }
+        made => made,
     }
 }
 

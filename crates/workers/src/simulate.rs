@@ -178,28 +178,49 @@ pub fn predict(
     workers: usize,
 ) -> Prediction {
     let Schedule { forward, backward, update, buckets } = schedule;
-    let alone = forward + backward + update;
     let half = |bytes: f64| half(cluster, algorithm, workers, bytes);
-    let reduced = |time: &dyn Fn(f64) -> f64| {
-        let messages = buckets.iter().map(|bucket| (bucket.ready, time(bucket.bytes)));
-        queue(0.0, messages).max(*backward)
+    let all = |bytes: f64| all_reduce(cluster, algorithm, workers, bytes);
+    let of_buckets = |time: &dyn Fn(f64) -> f64| -> Vec<f64> {
+        buckets.iter().map(|bucket| time(bucket.bytes)).collect()
     };
     let step = match sharding {
-        Sharding::None => {
-            let all = |bytes: f64| all_reduce(cluster, algorithm, workers, bytes);
-            forward + reduced(&all) + update
-        }
+        Sharding::None => return predict_reducing(schedule, &of_buckets(&all)),
         // Gradients go to their owners while backward computes; each updates its part and sends it.
         Sharding::State => {
-            let gather: f64 = buckets.iter().map(|bucket| half(bucket.bytes)).sum();
-            forward + reduced(&half) + update / workers as f64 + gather
+            let times = of_buckets(&half);
+            let gather: f64 = times.iter().sum();
+            forward + reduced(schedule, &times) + update / workers as f64 + gather
         }
         Sharding::Parameters => {
             let backward = gathered_backward(buckets, *backward, &half);
             gathered_forward(schedule, &half) + backward + update / workers as f64
         }
     };
+    prediction(schedule, step)
+}
+
+/// The step of a worker that reduces each bucket in a given time, and has everything: what
+/// [`predict`] says without sharding, for any way of reducing.
+///
+/// ```
+/// use pullback_workers::simulate::*;
+/// let buckets = vec![Bucket { bytes: 1e6, ready: 0.1 }, Bucket { bytes: 1e6, ready: 0.2 }];
+/// let schedule = Schedule { forward: 0.1, backward: 0.2, update: 0.01, buckets };
+/// assert!((predict_reducing(&schedule, &[0.05, 0.03]).exposed - 0.03).abs() < 1e-12);
+/// ```
+pub fn predict_reducing(schedule: &Schedule, times: &[f64]) -> Prediction {
+    prediction(schedule, schedule.forward + reduced(schedule, times) + schedule.update)
+}
+
+fn prediction(schedule: &Schedule, step: f64) -> Prediction {
+    let alone = schedule.forward + schedule.backward + schedule.update;
     Prediction { step, exposed: step - alone.min(step), efficiency: alone / step }
+}
+
+/// When backward has ended and all buckets are reduced, each in its time.
+fn reduced(schedule: &Schedule, times: &[f64]) -> f64 {
+    let messages = schedule.buckets.iter().map(|bucket| bucket.ready).zip(times.iter().copied());
+    queue(0.0, messages).max(schedule.backward)
 }
 
 /// Seconds that each bucket's part of the network takes in backward, in order.

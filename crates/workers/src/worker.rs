@@ -6,7 +6,9 @@
 use crate::board::{Board, Wait};
 use crate::subgroups::Subgroups;
 use crate::ticket::{self, Ticket, describe};
-use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
+use pullback_ir::{
+    Collective, CollectiveCall, Communicator, Error, ErrorKind, Fresh, Result, Spec,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -271,7 +273,12 @@ impl Calling<'_> {
     }
 
     /// Waits for a message of another worker.
-    pub(crate) fn receive(&mut self, from: usize, spec: &Spec, output: &mut [u8]) -> Result<()> {
+    pub(crate) fn receive(
+        &mut self,
+        from: usize,
+        spec: &Spec,
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
         let (me, number) = (self.rank(), self.progress.received[from]);
         let board = self.board();
         let entered = self.progress.number;
@@ -319,7 +326,7 @@ impl Calling<'_> {
                 self.call.line
             )));
         }
-        output.copy_from_slice(data);
+        output.write(0, data);
         Ok(())
     }
 }
@@ -342,6 +349,15 @@ impl Communicator for Worker {
     }
 
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+        self.run_fresh(call, input, &mut Fresh::over(output))
+    }
+
+    fn run_fresh(
+        &self,
+        call: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
         self.calling(call, |calling| crate::exchange::run(calling, input, output))
     }
 

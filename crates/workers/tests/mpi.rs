@@ -295,17 +295,19 @@ fn a_worker_that_is_killed_ends_all_within_ten_seconds() {
     assert!(said.contains("signal 9") || said.contains("KILL"), "{said}");
 }
 
-/// What `srun` sets, without a slurm that tells MPI: each task would train alone.
+/// What `srun` sets on several machines, without a slurm that tells MPI: each task would train
+/// alone, or Open MPI would end it.
 #[test]
 fn tasks_that_mpi_does_not_know_of_are_refused() {
     let exe = std::env::current_exe().unwrap();
     let mut command = worker_command(exe.to_str().unwrap(), &[]);
     command.env(PART, "sums").env("SLURM_PROCID", "0").env("SLURM_STEP_NUM_TASKS", "2");
+    command.env("SLURM_STEP_NUM_NODES", "2");
     let start = Instant::now();
     let output = command.output().unwrap();
     let said = text(&output);
     assert!(!output.status.success() && start.elapsed() < Duration::from_secs(30), "{said}");
-    assert!(said.contains("slurm started 2 workers, but MPI knows of 1"), "{said}");
+    assert!(said.contains("slurm started 2 workers, but has not told MPI of them"), "{said}");
     assert!(said.contains("srun --mpi=pmix"), "{said}");
 }
 

@@ -8,9 +8,10 @@ use naive::{check, check_order};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pullback::{Result, Tensor};
-use pullback_workers::{Launch, init, launch};
-use std::process::{Command, Output};
-use std::time::Duration;
+use pullback_workers::{Launch, finish, init, launch};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const PART: &str = "PULLBACK_TEST_PART";
 const WORKERS: &str = "PULLBACK_TEST_WORKERS";
@@ -49,10 +50,31 @@ fn as_a_launcher() {
     std::process::exit(i32::from(launch(&request).unwrap()));
 }
 
-/// Not a test of its own: see [`run`].
+/// Starts processes that play a part, as `srun -n 3` does on one machine. They meet in `shared`.
+fn srun(part: &str, shared: &Path, set: &[(&str, String)]) -> Vec<Output> {
+    let task = |rank: usize| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "as_a_worker", "--nocapture", "--test-threads=1"])
+            .env(PART, part)
+            .env("PULLBACK_SHARED", shared)
+            .env("SLURM_PROCID", rank.to_string())
+            .envs([("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_STEP_NUM_NODES", "1")])
+            .envs([("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "0")])
+            .envs(set.iter().map(|(name, value)| (name, value)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let tasks: Vec<_> = (0..3).map(task).collect();
+    tasks.into_iter().map(|task| task.wait_with_output().unwrap()).collect()
+}
+
+/// Not a test of its own: see [`run`] and [`srun`].
 #[test]
 fn as_a_worker() {
-    if std::env::var_os("PULLBACK_SESSION").is_none() {
+    let started = ["PULLBACK_SESSION", "SLURM_PROCID"].map(std::env::var_os);
+    if started.iter().all(Option::is_none) || std::env::var_os(PART).is_none() {
         return;
     }
     let outcome = match std::env::var(PART).as_deref() {
@@ -61,6 +83,7 @@ fn as_a_worker() {
         Ok("messages") => messages(),
         part => panic!("no part {part:?}"),
     };
+    finish();
     if let Err(error) = outcome {
         eprintln!("{}", error.to_string().replace('\n', " "));
         std::process::exit(3);
@@ -94,7 +117,7 @@ fn messages() -> Result<()> {
 
 /// Collectives for ever, until one of the workers kills itself, at any moment.
 fn killed() -> Result<()> {
-    let rank = number("PULLBACK_RANK").unwrap();
+    let rank = number("PULLBACK_RANK").or_else(|| number("SLURM_PROCID")).unwrap();
     if number("PULLBACK_RESTART") > Some(0) {
         return sums();
     }
@@ -136,6 +159,32 @@ fn processes_send_messages() {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     assert!(["[0] received from 2", "[1] received from 0"].iter().all(|line| out.contains(line)));
+}
+
+#[test]
+fn tasks_of_slurm_on_one_machine_are_workers() {
+    let shared = tempfile::tempdir().unwrap();
+    for (rank, output) in srun("sums", shared.path(), &[]).iter().enumerate() {
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{out}{err}");
+        assert!(out.contains(&format!("worker {rank} of 3 by local\n")), "{out}");
+    }
+    assert_eq!(shared.path().read_dir().unwrap().count(), 0, "the last one cleans up");
+}
+
+/// There is no launcher that sees it: the others do, by its lock.
+#[test]
+fn a_task_of_slurm_that_is_killed_is_reported_by_all_others() {
+    let shared = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let outputs = srun("killed", shared.path(), &[(KILL, "200000".to_string())]);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    for rank in [0, 2] {
+        let err = text(&outputs[rank].stderr);
+        assert_eq!(outputs[rank].status.code(), Some(3), "{err}");
+        assert!(err.contains("worker 1 is gone; its last collective was all_reduce"), "{err}");
+    }
+    assert_eq!(shared.path().read_dir().unwrap().count(), 0, "the last one cleans up");
 }
 
 /// The launcher ends workers that have not reported five seconds after another one failed, so a

@@ -100,7 +100,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     // Workers that are started again go on where they were.
-    let again = workers::are_restarted();
+    let again = workers::are_restarted(arguments.out.is_some());
     let folder = match (&arguments.resume, &arguments.out) {
         (Some(folder), _) | (None, Some(folder)) => folder.clone(),
         (None, None) => workers::chosen_by_first(&group, || {

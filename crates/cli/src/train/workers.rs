@@ -139,10 +139,15 @@ pub fn check_sync_batch_norm(options: &Options, model: ModelKind) -> CliResult {
     Err(Failure::usage(wrong))
 }
 
-/// Whether the workers were started again after one of them failed: `pullback launch --restarts`.
-pub fn are_restarted() -> bool {
-    let times = std::env::var("PULLBACK_RESTART").ok();
-    times.and_then(|times| times.parse::<u32>().ok()).is_some_and(|times| times > 0)
+/// Whether the workers were started again: by `pullback launch --restarts` after one of them failed,
+/// or by slurm, which has queued the job again. Of its jobs several may run in one place, so those
+/// of slurm go on only where the folder is named.
+pub fn are_restarted(named: bool) -> bool {
+    let again = |name: &str| {
+        let times = std::env::var(name).ok();
+        times.and_then(|times| times.trim().parse::<u32>().ok()).is_some_and(|times| times > 0)
+    };
+    again("PULLBACK_RESTART") || (named && again("SLURM_RESTART_COUNT"))
 }
 
 /// A path that worker 0 chooses for all.

@@ -49,7 +49,7 @@ use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, Buffers, FewFloats, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{DType, ErrorKind, Layout, Line, Structure, View};
+use pullback_ir::{DType, ErrorKind, Fresh, Layout, Line, Structure, View};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -214,12 +214,13 @@ pub(crate) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R>
     .ok_or_else(too_short)
 }
 
-/// Host memory for a tensor of this spec, which `fill` writes.
-pub(crate) fn filled_host(
+/// Host memory for a result of this spec, all of which an engine writes.
+pub(crate) fn fresh_host(
+    op: &'static str,
     spec: &Spec,
-    fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    fill: impl FnOnce(&mut Fresh<'_>) -> Result<()>,
 ) -> Result<Memory> {
-    Buffer::filled(spec.dtype, spec.bytes(), fill).map(Memory::Host)
+    Buffer::fresh(op, spec.dtype, spec.bytes(), fill).map(Memory::Host)
 }
 
 /// The host memory of a tensor, if nobody else has it and it is just that of the tensor.

@@ -2,7 +2,7 @@
 
 use super::threads::workers;
 use pullback::{Error, ErrorKind, Group, Result, Tensor, catch, jit};
-use pullback_ir::{CollectiveCall, Communicator};
+use pullback_ir::{CollectiveCall, Communicator, Fresh};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,6 +51,64 @@ impl Communicator for Failing {
 
     fn subgroup(&self, _: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
         Ok(None)
+    }
+}
+
+/// One worker, whose results are not complete.
+struct Forgetful;
+
+impl Communicator for Forgetful {
+    fn id(&self) -> u64 {
+        8
+    }
+
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn engine(&self) -> &'static str {
+        "forgetful"
+    }
+
+    fn run(&self, _: &CollectiveCall<'_>, _: &[u8], _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn run_fresh(
+        &self,
+        _: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
+        output.write(0, &input[..8]);
+        output.write(0, &input[..8]);
+        Ok(())
+    }
+
+    fn subgroup(&self, _: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
+        Ok(None)
+    }
+}
+
+/// Memory of results is not cleared, so what an engine has not written is never read.
+#[test]
+fn a_result_that_is_not_complete_is_an_error() {
+    let x = Tensor::from([1.0, 2.0]);
+    let group = || Group::new(Arc::new(Forgetful));
+    let (eager, compiled) = (group(), group());
+    let step = jit(move |x: &Tensor| x.all_reduce(&compiled) * 2.0);
+    for error in [
+        catch(|| x.all_gather(&eager, 0)).unwrap_err(),
+        group().all_gather_later(&x).wait().unwrap_err(),
+        step.call(&x).unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("the engine has written 8 of 16 bytes"), "{text}");
+        assert!(text.contains("failures.rs"), "{text}");
     }
 }
 

@@ -49,8 +49,19 @@ struct Engine {
     last: RefCell<Option<Ticket>>,
     /// How long this worker waited for the others to enter the last call.
     wait: Cell<Duration>,
+    /// Memory of sums, kept from call to call, as pages are dear when they are new.
+    scratch: RefCell<Scratch>,
     /// Set when the group ends: who waits for that.
     end: RefCell<Option<Sender<()>>>,
+}
+
+/// Of a chunk: itself with an end that makes its shares equal, the parts of all workers of this
+/// one's share, and their sum.
+#[derive(Default)]
+struct Scratch {
+    padded: Vec<u8>,
+    parts: Vec<u8>,
+    sum: Vec<u8>,
 }
 
 /// Carries out the calls of a group until nobody is left who makes them, or the program ends:
@@ -83,6 +94,7 @@ pub(super) fn serve(
         doing: RefCell::default(),
         last: RefCell::default(),
         wait: Cell::default(),
+        scratch: RefCell::default(),
         end: RefCell::default(),
     };
     if ready.send(Ok((rank, size))).is_ok() {
@@ -135,7 +147,7 @@ impl Engine {
         }
     }
 
-    fn run(&self, job: Job, orders: &Receiver<Order>) {
+    fn run(&self, mut job: Job, orders: &Receiver<Order>) {
         let call = CollectiveCall {
             collective: &job.collective,
             operand: &job.operand,
@@ -155,11 +167,15 @@ impl Engine {
             return;
         }
         *self.answer.borrow_mut() = Some(job.answer.clone());
-        let mut output = vec![0; job.output];
+        // A sum replaces its operand.
+        let (input, mut output) = match &job.collective {
+            Collective::AllReduce(_) => (vec![], std::mem::take(&mut job.input)),
+            _ => (std::mem::take(&mut job.input), vec![0; job.output]),
+        };
         let outcome = match &job.collective {
             _ if job.compared_only => self.compare(&call),
             Collective::Recv { from, spec } => self.receive(*from, spec, &call, &mut output),
-            _ => self.compare(&call).map(|()| self.exchange(&call, &job.input, &mut output)),
+            _ => self.compare(&call).map(|()| self.exchange(&call, &input, &mut output)),
         };
         self.answer.take();
         let _ = job.answer.send(outcome.map(|()| output));
@@ -219,20 +235,12 @@ impl Engine {
         }
     }
 
-    fn all_gather_bytes(&self, mine: &[u8]) -> Vec<u8> {
-        let mut all = vec![0; mine.len() * self.size];
-        scope(|s| {
-            self.finish(self.one(|| self.comm.immediate_all_gather_into(s, mine, &mut all[..])));
-        });
-        all
+    fn all_gather(&self, mine: &[u8], all: &mut [u8]) {
+        scope(|s| self.finish(self.one(|| self.comm.immediate_all_gather_into(s, mine, all))));
     }
 
-    fn all_to_all_bytes(&self, mine: &[u8]) -> Vec<u8> {
-        let mut all = vec![0; mine.len()];
-        scope(|s| {
-            self.finish(self.one(|| self.comm.immediate_all_to_all_into(s, mine, &mut all[..])));
-        });
-        all
+    fn all_to_all(&self, mine: &[u8], all: &mut [u8]) {
+        scope(|s| self.finish(self.one(|| self.comm.immediate_all_to_all_into(s, mine, all))));
     }
 
     /// Compares what all workers were asked.
@@ -244,7 +252,8 @@ impl Engine {
         let mut mine = Ticket::new(self.id, number, call).encode().to_vec();
         mine.extend_from_slice(&(self.wait.get().as_nanos() as u64).to_le_bytes());
         let start = Instant::now();
-        let all = self.all_gather_bytes(&mine);
+        let mut all = vec![0; mine.len() * self.size];
+        self.all_gather(&mine, &mut all);
         let before = self.wait.replace(start.elapsed());
         let said: &[[u8; ticket::BYTES + 8]] = all.as_chunks().0;
         let wait =
@@ -262,12 +271,14 @@ impl Engine {
         let dtype = call.operand.dtype;
         match call.collective {
             Collective::AllReduce(combination) => {
-                self.all_reduce(*combination, dtype, input, output);
+                self.all_reduce(*combination, dtype, output);
             }
             Collective::AllGather => {
+                let all = &mut self.scratch.borrow_mut().parts;
                 for at in (0..input.len()).step_by(CHUNK) {
                     let chunk = &input[at..input.len().min(at + CHUNK)];
-                    let all = self.all_gather_bytes(chunk);
+                    all.resize(chunk.len() * self.size, 0);
+                    self.all_gather(chunk, all);
                     for (rank, part) in all.chunks(chunk.len()).enumerate() {
                         output[rank * input.len() + at..][..chunk.len()].copy_from_slice(part);
                     }
@@ -283,13 +294,9 @@ impl Engine {
                 }
             }
             Collective::ReduceScatter => self.parts(input, |at, all, part| {
-                combine(
-                    Combination::Sum,
-                    dtype,
-                    self.size,
-                    &mut output[at..at + part],
-                    read(all, part),
-                );
+                combine(Combination::Sum, dtype, self.size, part, read(all, part), |i, block| {
+                    output[at + i..][..block.len()].copy_from_slice(block);
+                });
             }),
             Collective::AllToAll => {
                 let whole = input.len() / self.size;
@@ -303,22 +310,43 @@ impl Engine {
         }
     }
 
-    fn all_reduce(&self, combination: Combination, dtype: DType, input: &[u8], output: &mut [u8]) {
-        if input.len() <= DIRECT {
-            if !input.is_empty() {
-                let all = self.all_gather_bytes(input);
-                combine(combination, dtype, self.size, output, read(&all, input.len()));
+    /// The sum replaces the operand.
+    fn all_reduce(&self, combination: Combination, dtype: DType, memory: &mut [u8]) {
+        let Scratch { padded, parts, sum } = &mut *self.scratch.borrow_mut();
+        let len = memory.len();
+        if len <= DIRECT {
+            if len > 0 {
+                parts.resize(len * self.size, 0);
+                self.all_gather(memory, parts);
+                combine(combination, dtype, self.size, len, read(parts, len), |at, block| {
+                    memory[at..][..block.len()].copy_from_slice(block);
+                });
             }
             return;
         }
-        for (chunk, out) in input.chunks(CHUNK).zip(output.chunks_mut(CHUNK)) {
+        for chunk in memory.chunks_mut(CHUNK) {
             let share = chunk.len().div_ceil(self.size).next_multiple_of(LINE);
-            let mut padded = chunk.to_vec();
-            padded.resize(share * self.size, 0);
-            let mine = self.all_to_all_bytes(&padded);
-            let mut sum = vec![0; share];
-            combine(combination, dtype, self.size, &mut sum, read(&mine, share));
-            out.copy_from_slice(&self.all_gather_bytes(&sum)[..chunk.len()]);
+            let whole = share * self.size;
+            parts.resize(whole, 0);
+            sum.resize(share, 0);
+            let even = whole == chunk.len();
+            if even {
+                self.all_to_all(chunk, parts);
+            } else {
+                padded.clear();
+                padded.extend_from_slice(chunk);
+                padded.resize(whole, 0);
+                self.all_to_all(padded, parts);
+            }
+            combine(combination, dtype, self.size, share, read(parts, share), |at, block| {
+                sum[at..][..block.len()].copy_from_slice(block);
+            });
+            if even {
+                self.all_gather(sum, chunk);
+            } else {
+                self.all_gather(sum, padded);
+                chunk.copy_from_slice(&padded[..chunk.len()]);
+            }
         }
     }
 
@@ -327,13 +355,16 @@ impl Engine {
     fn parts(&self, input: &[u8], mut use_them: impl FnMut(usize, &[u8], usize)) {
         let whole = input.len() / self.size;
         let step = (CHUNK / self.size).next_multiple_of(LINE);
+        let Scratch { padded: mine, parts: all, sum: _ } = &mut *self.scratch.borrow_mut();
         for at in (0..whole).step_by(step) {
             let part = step.min(whole - at);
-            let mut mine = Vec::with_capacity(part * self.size);
+            mine.clear();
             for rank in 0..self.size {
                 mine.extend_from_slice(&input[rank * whole + at..][..part]);
             }
-            use_them(at, &self.all_to_all_bytes(&mine), part);
+            all.resize(mine.len(), 0);
+            self.all_to_all(mine, all);
+            use_them(at, all, part);
         }
     }
 

@@ -19,8 +19,9 @@ use engine::serve;
 use join::meet;
 use mpi::Threading;
 use mpi::topology::{Communicator as _, Group as _, SimpleCommunicator};
-use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Line, Result, Spec};
-use std::cell::RefCell;
+use pullback_ir::{
+    Collective, CollectiveCall, Communicator, Error, ErrorKind, Fresh, Line, Result, Spec,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +30,8 @@ use std::time::Duration;
 
 /// The number of the group of all workers.
 const WORLD_ID: u64 = u64::MAX;
+/// Most bytes that are kept for the next call.
+const KEPT: usize = 64 << 20;
 /// How long the end of MPI may take.
 const END: Duration = Duration::from_secs(10);
 
@@ -115,6 +118,8 @@ struct Mpi {
     timeout: Duration,
     way: Arc<Way>,
     subgroups: Subgroups,
+    /// Memory in which operands go to the thread of the group, kept from call to call.
+    kept: Mutex<Vec<u8>>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -164,7 +169,6 @@ pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let (rank, size) = answer.map_err(|message| failure("workers", message))?;
     let worker = Mpi::new(WORLD_ID, rank, (0..size).collect(), timeout, way);
     *held(&WORLD) = Some(orders);
-    end_with_main();
     Ok(Arc::new(worker))
 }
 
@@ -172,8 +176,12 @@ fn failure(op: &'static str, message: String) -> Error {
     Error::new(ErrorKind::Workers, op, message)
 }
 
-/// Ends MPI, as programs must before they exit. The main thread does it by itself if it was the one
-/// that called [`crate::init`].
+/// Whether this is Open MPI, which can be asked before it is started.
+pub(crate) fn is_open_mpi() -> bool {
+    mpi::environment::library_version().is_ok_and(|version| version.starts_with("Open MPI"))
+}
+
+/// Ends MPI, as programs must before they exit.
 pub(crate) fn finish() {
     let Some(orders) = held(&WORLD).take() else { return };
     if RESTING.load(Ordering::Relaxed) {
@@ -186,23 +194,17 @@ pub(crate) fn finish() {
     }
 }
 
-/// Calls [`finish`] when the main thread ends, if this is it.
-fn end_with_main() {
-    struct Last;
-    impl Drop for Last {
-        fn drop(&mut self) {
-            finish();
-        }
-    }
-    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
-    if thread::current().name() == Some("main") {
-        LAST.with_borrow_mut(|last| *last = Some(Last));
-    }
-}
-
 impl Mpi {
     fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
-        Mpi { id, rank, ranks, timeout, way, subgroups: Subgroups::default() }
+        Mpi {
+            id,
+            rank,
+            ranks,
+            timeout,
+            way,
+            subgroups: Subgroups::default(),
+            kept: Mutex::default(),
+        }
     }
 
     /// Makes a call on the thread of the group, and gives its result: `output` bytes. Without an
@@ -220,12 +222,15 @@ impl Mpi {
             return Err(error(reason));
         }
         let (answer, answered) = channel();
+        let mut memory = std::mem::take(&mut *held(&self.kept));
+        memory.clear();
+        memory.extend_from_slice(input.unwrap_or_default());
         let job = Job {
             collective: call.collective.clone(),
             operand: call.operand.clone(),
             line: call.line,
             compared_only: input.is_none(),
-            input: input.unwrap_or_default().to_vec(),
+            input: memory,
             output,
             answer,
         };
@@ -238,6 +243,20 @@ impl Mpi {
             let reason = self.way.shared.fail(message);
             self.way.fail_parents(&reason);
             error(reason)
+        })
+    }
+
+    /// Takes memory back that [`Mpi::ask`] has given.
+    fn keep(&self, memory: Vec<u8>) {
+        if memory.capacity() <= KEPT {
+            *held(&self.kept) = memory;
+        }
+    }
+
+    fn checked(&self, call: &CollectiveCall<'_>, input: &[u8], output: usize) -> Result<()> {
+        crate::check_call(call, self.rank, self.size(), input, output).map_err(|message| {
+            self.fail(&message);
+            Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
         })
     }
 }
@@ -260,12 +279,27 @@ impl Communicator for Mpi {
     }
 
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
-        if let Err(message) = crate::check_call(call, self.rank, self.size(), input, output) {
-            self.fail(&message);
-            let op = call.collective.name();
-            return Err(Error::new(ErrorKind::Workers, op, message).at(call.line));
-        }
-        output.copy_from_slice(&self.ask(call, Some(input), output.len())?);
+        self.run_fresh(call, input, &mut Fresh::over(output))
+    }
+
+    fn run_fresh(
+        &self,
+        call: &CollectiveCall<'_>,
+        input: &[u8],
+        output: &mut Fresh<'_>,
+    ) -> Result<()> {
+        self.checked(call, input, output.len())?;
+        let result = self.ask(call, Some(input), output.len())?;
+        output.write(0, &result);
+        self.keep(result);
+        Ok(())
+    }
+
+    fn run_in_place(&self, call: &CollectiveCall<'_>, memory: &mut [u8]) -> Result<()> {
+        self.checked(call, memory, memory.len())?;
+        let result = self.ask(call, Some(memory), memory.len())?;
+        memory.copy_from_slice(&result);
+        self.keep(result);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use pullback_ir::{
-    Collective, CollectiveCall, Combination, Communicator, DType, Line, Result, Spec,
+    Collective, CollectiveCall, Combination, Communicator, DType, Fresh, Line, Result, Spec,
 };
 use std::sync::Arc;
 
@@ -31,6 +31,26 @@ pub fn run(
     let call = CollectiveCall { collective: &collective, operand: &spec, sequence: 0, line };
     let mut out = vec![0; 8 * result_len(&collective, values.len(), worker.size())];
     worker.run(&call, &bytes, &mut out)?;
+    Ok(out.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect())
+}
+
+/// The same into memory that nobody has written.
+fn run_fresh(
+    worker: &Worker,
+    collective: Collective,
+    values: &[f64],
+    line: Line,
+) -> Result<Vec<f64>> {
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let spec = Spec::cpu(DType::F64, [values.len()]);
+    let call = CollectiveCall { collective: &collective, operand: &spec, sequence: 0, line };
+    let len = 8 * result_len(&collective, values.len(), worker.size());
+    let mut out: Vec<u8> = Vec::with_capacity(len);
+    let mut fresh = Fresh::new(&mut out.spare_capacity_mut()[..len]);
+    worker.run_fresh(&call, &bytes, &mut fresh)?;
+    fresh.check("test")?;
+    // SAFETY: all of these bytes were written.
+    unsafe { out.set_len(len) };
     Ok(out.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect())
 }
 
@@ -98,6 +118,8 @@ pub fn check(worker: &Worker, per_worker: usize) -> Result<()> {
         let want = expected(&collective, worker.rank(), size, len);
         // The values are multiples of 1/8, so every sum is exact.
         assert!(got == want, "{collective:?} of {len} elements, {size} workers");
+        let got = run_fresh(worker, collective.clone(), &values, here(1))?;
+        assert!(got == want, "{collective:?} of {len} elements to new memory, {size} workers");
         if let Collective::AllReduce(_) | Collective::Broadcast { .. } = collective {
             let got = run_in_place(worker, collective.clone(), &values, here(1))?;
             assert!(got == want, "{collective:?} of {len} elements in place, {size} workers");
