@@ -257,9 +257,7 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
 pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     check_memory(op, inputs)?;
-    if let Some(few) = FewFloats::of(call)
-        && let Some(y) = run_few(&few, inputs)
-    {
+    if let Some(y) = FewFloats::of(call).and_then(|few| run_few(&few, inputs)) {
         return Ok(Tensors::One(y));
     }
     if let Op::View(view) = op {
