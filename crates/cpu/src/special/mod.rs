@@ -22,7 +22,7 @@ mod zeta;
 
 pub(crate) use bessel::{i0, i0e, i1, i1e};
 pub(crate) use gamma::{digamma, lgamma};
-pub(crate) use incomplete::{gammainc, gammaincc};
+pub(crate) use incomplete::{gammainc, gammainc32, gammaincc, gammaincc32};
 pub(crate) use normal::{erfcx, erfinv, log_ndtr, ndtri};
 pub(crate) use zeta::zeta;
 
