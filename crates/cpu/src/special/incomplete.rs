@@ -64,7 +64,7 @@ impl Accuracy for Full {
 struct Half;
 
 impl Accuracy for Half {
-    const TERM: f64 = 1e-10;
+    const TERM: f64 = 1e-9;
     const BY_LOGARITHMS: bool = true;
 }
 

@@ -1,7 +1,7 @@
 //! Products with an added term, and contractions over chosen axes.
 
 use crate::ops::cast::one_float;
-use crate::ops::one_pass::one_pass_over;
+use crate::ops::one_pass::{is_value_alone, one_pass_over};
 use crate::{Error, Tensor, autocast, einsum};
 
 impl Tensor {
@@ -77,6 +77,10 @@ impl Tensor {
         let product = [a.len(), b.len()];
         let whole = pullback_ir::broadcast_shapes(self.shape(), &product);
         let whole = whole.unwrap_or_else(|| self.dims().clone());
+        // The gradients of operands that are spread would be summed from whole matrices.
+        if ![self, a, b].into_iter().all(is_value_alone) {
+            return self.scaled(beta) + a.outer(b).scaled(alpha);
+        }
         one_pass_over("addr", &[beta, alpha], &whole, [self, &column, &row], |[x, a, b]| {
             x.scaled(beta) + (a * b).scaled(alpha)
         })
