@@ -51,7 +51,7 @@ impl Divisor {
     #[inline(always)]
     fn divide(&self, x: u32) -> (usize, usize) {
         let x = u64::from(x);
-        let quotient = (u128::from(x) * u128::from(self.inverse) >> 64) as u64;
+        let quotient = ((u128::from(x) * u128::from(self.inverse)) >> 64) as u64;
         let quotient = if self.inverse == 0 { x } else { quotient };
         (quotient as usize, (x - quotient * self.by) as usize)
     }
