@@ -12,6 +12,7 @@ mod empty_reductions;
 mod extremes;
 mod extremes_slopes;
 mod extremes_torch;
+mod fewer_passes;
 mod fft;
 mod huge;
 mod images;

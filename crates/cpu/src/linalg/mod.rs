@@ -136,6 +136,19 @@ impl<'a> Stack<'a> {
         }
     }
 
+    /// Reads one matrix, column by column.
+    fn read<T: Real>(&self, i: usize, to: &mut [T]) {
+        let one = self.one(i);
+        assert!(self.rows * self.cols <= to.len());
+        for (c, column) in to.chunks_exact_mut(self.rows.max(1)).take(self.cols).enumerate() {
+            for (r, to) in column.iter_mut().enumerate() {
+                let at = r as isize * one.strides[0] + c as isize * one.strides[1];
+                // SAFETY: inside the operand, whose layout was checked.
+                *to = unsafe { *one.ptr.cast::<T>().wrapping_offset(at) };
+            }
+        }
+    }
+
     /// A copy of one matrix, column by column.
     fn load<T: Real>(&self, i: usize) -> Dense<T> {
         self.columns(i, 0, self.cols)

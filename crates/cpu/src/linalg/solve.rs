@@ -8,7 +8,7 @@ use crate::par;
 /// Right-hand sides that one task solves for.
 const COLUMNS: usize = 128;
 /// Fewer are solved for one by one.
-const FEW: usize = 4;
+pub(super) const FEW: usize = 4;
 
 /// The lower factor of each matrix; NaN from the first minor on that is not positive.
 pub(super) fn cholesky<T: Real>(a: Source, out: Sink) {

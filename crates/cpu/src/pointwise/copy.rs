@@ -110,6 +110,14 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
             _ => short_rows::<T, 0>(&walk, &from, &to),
         };
     }
+    let row = inner.len * size_of::<T>();
+    if inner.strides == [1, 1] && walk.axes().len() > 1 && (LEAST_ROW..=MOST_ROW).contains(&row) {
+        // Threads share planes: a large plane is cut into runs, below.
+        let plane = inner.len * walk.axes()[1].len;
+        if walk.len() <= 2 * each || plane <= each {
+            return dense_rows(&walk, &from, &to);
+        }
+    }
     let part = |range| {
         let (from, to) = (&from, &to);
         // SAFETY: the walk stays inside both; tasks have disjoint ranges, and the destination
@@ -143,6 +151,55 @@ unsafe fn move_run<T: Copy>(run: Run<2>, from: *const T, to: *mut T) {
             to.offset(i * run.strides[1]).write(from.offset(i * run.strides[0]).read());
         }
     }
+}
+
+/// Bytes of the rows that are copied by [`dense_rows`]: for longer ones a call does not matter.
+const LEAST_ROW: usize = 32;
+const MOST_ROW: usize = 512;
+
+/// Moves rows that are dense in both operands, by loops over the two innermost axes, without a call
+/// for each.
+fn dense_rows<T: Copy + Send + Sync>(
+    walk: &Walk<2>,
+    from: &SharedSource<T>,
+    to: &SharedDestination<T>,
+) {
+    /// What is moved at a time. The last part of a row may overlap the one before.
+    type Part = [u8; 32];
+    const PART: usize = size_of::<Part>();
+    let (inner, next) = (walk.axes()[0], walk.axes()[1]);
+    let planes = others(walk, 1);
+    let bytes = inner.len * size_of::<T>();
+    let task = |plane: usize| {
+        let offsets = planes.offsets(plane);
+        for j in 0..next.len as isize {
+            let at = |k: usize| offsets[k] + j * next.strides[k];
+            // SAFETY: rows of this plane lie inside both operands, which do not overlap, and are
+            // this task's alone. They have at least one part.
+            unsafe {
+                let from = from.0.offset(at(0)).cast::<u8>();
+                let to = to.0.offset(at(1)).cast::<u8>();
+                let part = |at: usize| {
+                    let part = from.add(at).cast::<MaybeUninit<Part>>().read_unaligned();
+                    to.add(at).cast::<MaybeUninit<Part>>().write_unaligned(part);
+                };
+                let mut done = 0;
+                while done + PART <= bytes {
+                    part(done);
+                    done += PART;
+                }
+                if done < bytes {
+                    part(bytes - PART);
+                }
+            }
+        }
+    };
+    if walk.len() * size_of::<T>() <= 2 * TASK {
+        return (0..planes.len()).for_each(task);
+    }
+    let each = (TASK / (bytes * next.len)).max(1);
+    let tasks = planes.len();
+    par::for_each(tasks.div_ceil(each), |t| (t * each..tasks.min((t + 1) * each)).for_each(task));
 }
 
 /// Most elements of a short row.

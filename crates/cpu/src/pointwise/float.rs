@@ -93,6 +93,16 @@ macro_rules! zeta {
     };
 }
 
+/// An incomplete gamma function, of the accuracy that the type has.
+macro_rules! gamma {
+    (f32, $a:ident, $x:ident, $narrow:ident, $wide:ident) => {
+        special::$narrow($a, $x)
+    };
+    (f64, $a:ident, $x:ident, $narrow:ident, $wide:ident) => {
+        special::$wide($a, $x)
+    };
+}
+
 /// The table of functions of two elements, for one type.
 macro_rules! tables {
     ($T:ident, $math:ident, $binary:ident) => {
@@ -130,8 +140,8 @@ macro_rules! tables {
                 Binary::Atan2     => map2!(l, $T, |a, b| $math::atan2::<I>(a, b)),
                 Binary::Copysign  => map2!(l, $T, |a, b| a.copysign(b)),
                 Binary::Zeta      => zeta!($T, l),
-                Binary::Gammainc  => map2!(l, $T, |a, b| special::gammainc(f64::from(a), f64::from(b)) as $T),
-                Binary::Gammaincc => map2!(l, $T, |a, b| special::gammaincc(f64::from(a), f64::from(b)) as $T),
+                Binary::Gammainc  => map2!(l, $T, |a, b| gamma!($T, a, b, gammainc32, gammainc)),
+                Binary::Gammaincc => map2!(l, $T, |a, b| gamma!($T, a, b, gammaincc32, gammaincc)),
                 Binary::Maximum   => map2!(l, $T, |a, b| if a.is_nan() || a > b { a } else { b }),
                 Binary::Minimum   => map2!(l, $T, |a, b| if a.is_nan() || a < b { a } else { b }),
                 Binary::And       => map2!(l, $T, |a, b| if a != 0.0 && b != 0.0 { 1.0 } else { 0.0 }),

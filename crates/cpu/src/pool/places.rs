@@ -33,6 +33,30 @@ pub(super) fn run(pool: &Pool, job: &PoolTask, places: &Places) {
     }
 }
 
+/// A division of 32 bits by the same number many times, as a product.
+struct Divisor {
+    by: u64,
+    /// 2^64 / by, rounded up; 0 for 1.
+    inverse: u64,
+}
+
+impl Divisor {
+    /// Division by a number from 1 to 2^32.
+    fn new(by: usize) -> Divisor {
+        Divisor { by: by as u64, inverse: (u64::MAX / by as u64).wrapping_add(1) }
+    }
+
+    /// Quotient and remainder: exact, as a number below 2^32 times what rounding added to the
+    /// inverse, which is less than `by`, is less than 2^64.
+    #[inline(always)]
+    fn divide(&self, x: u32) -> (usize, usize) {
+        let x = u64::from(x);
+        let quotient = ((u128::from(x) * u128::from(self.inverse)) >> 64) as u64;
+        let quotient = if self.inverse == 0 { x } else { quotient };
+        (quotient as usize, (x - quotient * self.by) as usize)
+    }
+}
+
 /// Calls `f` for the pieces of an image that have an element at their position: with the number of
 /// the piece, its offset in the operand, if that has one for each piece, and the position.
 #[inline(always)]
@@ -43,28 +67,39 @@ fn each_piece(
     mut f: impl FnMut(usize, isize, [usize; 3]),
 ) {
     let [depth, height, width] = &job.frames.pieces;
-    let [_, rows, length] = job.frames.lengths;
+    let [planes, rows, length] = job.frames.lengths;
     let [start] = places.images.offsets(image);
     let first = places.of.ptr.cast::<i64>().wrapping_offset(start);
     let (to, from) = (places.strides, job.strides);
-    let inside = |p: usize, &(start, count, step): &AxisPiece| {
-        p >= start && (p - start).is_multiple_of(step) && (p - start) / step < count
+    let inside = |p: usize, &(start, count, step): &AxisPiece| match step {
+        1 => p.wrapping_sub(start) < count,
+        _ => p >= start && (p - start).is_multiple_of(step) && (p - start) / step < count,
     };
-    if rows * length == 0 {
+    if planes * rows * length == 0 {
         return;
     }
+    let narrow = u32::try_from(planes * rows * length).is_ok();
+    let (by_row, by_length) = (Divisor::new(rows), Divisor::new(length));
+    let split = |place: usize| match u32::try_from(place) {
+        Ok(place) if narrow => {
+            let (line, x) = by_length.divide(place);
+            let (z, y) = if planes == 1 { (0, line) } else { by_row.divide(line as u32) };
+            [z, y, x]
+        }
+        _ => [place / (rows * length), place / length % rows, place % length],
+    };
     let mut number = 0;
     for (a, d) in depth.iter().enumerate() {
         for (b, h) in height.iter().enumerate() {
+            let row = |s: [isize; 3]| a as isize * s[0] + b as isize * s[1];
+            let (to_row, from_row) = (first.wrapping_offset(row(to)), row(from));
             for (c, w) in width.iter().enumerate() {
-                let offset =
-                    |s: [isize; 3]| a as isize * s[0] + b as isize * s[1] + c as isize * s[2];
                 // SAFETY: there is a position for each piece.
-                let place = unsafe { *first.wrapping_offset(offset(to)) };
+                let place = unsafe { *to_row.wrapping_offset(c as isize * to[2]) };
                 if let Ok(place) = usize::try_from(place) {
-                    let at = [place / (rows * length), place / length % rows, place % length];
+                    let at = split(place);
                     if inside(at[0], d) && inside(at[1], h) && inside(at[2], w) {
-                        f(number, offset(from), at);
+                        f(number, from_row + c as isize * from[2], at);
                     }
                 }
                 number += 1;

@@ -13,7 +13,7 @@ use crate::simd::{Isa, Level, SimdTask, vectorised};
 pub(super) const TOGETHER: usize = 8;
 
 /// Elements of the lines that are folded in one call; longer ones take one each.
-const SHORT: usize = 16;
+const SHORT: usize = 1024;
 
 /// Writes so many elements, a stride apart, in the compute type `A`.
 type Widen<A> = unsafe fn(*const u8, isize, usize, *mut A);

@@ -69,6 +69,26 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
 ) -> S::Compute {
     // SAFETY: the caller has `len` elements there.
     unsafe {
+        let mut lanes = lanes_of::<S, K, L>(x, len);
+        let mut width = L;
+        while width > 1 {
+            width /= 2;
+            for l in 0..width {
+                lanes[l] = K::join(lanes[l], lanes[l + width]);
+            }
+        }
+        lanes[0]
+    }
+}
+
+/// The folds of every `L`th element.
+#[inline(always)]
+unsafe fn lanes_of<S: Elem, K: Fold<S::Compute>, const L: usize>(
+    x: *const S,
+    len: usize,
+) -> [S::Compute; L] {
+    // SAFETY: the caller has `len` elements there.
+    unsafe {
         let mut lanes = [K::NEUTRAL; L];
         let full = len / L * L;
         let mut i = 0;
@@ -85,14 +105,51 @@ unsafe fn in_lanes<S: Elem, K: Fold<S::Compute>, const L: usize>(
                 *lane = K::join(*lane, x);
             }
         }
-        let mut width = L;
-        while width > 1 {
+        lanes
+    }
+}
+
+/// Lines that are folded together.
+const LINES: usize = 16;
+
+/// Folds each of some lines of contiguous elements over all lanes. Their last lanes are joined side
+/// by side, in the order of [`in_lanes`]: line by line, that takes longer than a short line.
+#[inline(always)]
+unsafe fn lines_in_lanes<S: Elem, K: Fold<S::Compute>>(
+    x: *const S,
+    line: isize,
+    len: usize,
+    out: &mut [S::Compute; LINES],
+) {
+    let mut held = [[K::NEUTRAL; LINES]; LINES];
+    for (i, held) in held.iter_mut().enumerate() {
+        // SAFETY: the caller has `len` elements in each line.
+        let mut lanes = unsafe { lanes_of::<S, K, LANES>(x.offset(i as isize * line), len) };
+        let mut width = LANES;
+        while width > LINES {
             width /= 2;
             for l in 0..width {
                 lanes[l] = K::join(lanes[l], lanes[l + width]);
             }
         }
-        lanes[0]
+        held.copy_from_slice(&lanes[..LINES]);
+    }
+    // In memory, not in registers: the compiler would shuffle the lanes of each line by itself.
+    let held = std::hint::black_box(&held).as_flattened();
+    let (mut eights, mut fours) = ([K::NEUTRAL; LINES * 8], [K::NEUTRAL; LINES * 4]);
+    for i in 0..LINES {
+        for l in 0..8 {
+            eights[i * 8 + l] = K::join(held[i * LINES + l], held[i * LINES + 8 + l]);
+        }
+    }
+    for i in 0..LINES {
+        for l in 0..4 {
+            fours[i * 4 + l] = K::join(eights[i * 8 + l], eights[i * 8 + 4 + l]);
+        }
+    }
+    for (i, found) in out.iter_mut().enumerate() {
+        let lane = |l: usize| fours[i * 4 + l];
+        *found = K::join(K::join(lane(0), lane(2)), K::join(lane(1), lane(3)));
     }
 }
 
@@ -158,7 +215,14 @@ pub(super) unsafe fn lines_body<S: Elem, K: Fold<S::Compute>>(
             (4, 1, 4) => few_body::<S, K, 4>(x, out),
             (8, 1, 8) => few_body::<S, K, 8>(x, out),
             _ => {
-                for (i, found) in out.iter_mut().enumerate() {
+                let mut done = 0;
+                if stride == 1 && len > 32 {
+                    for found in out.as_chunks_mut::<LINES>().0 {
+                        lines_in_lanes::<S, K>(x.offset(done as isize * line), line, len, found);
+                        done += LINES;
+                    }
+                }
+                for (i, found) in out.iter_mut().enumerate().skip(done) {
                     let x = x.offset(i as isize * line);
                     *found = run_body::<S, K>(x, stride, len, stride == 1);
                 }

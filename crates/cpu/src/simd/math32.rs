@@ -1,9 +1,10 @@
 //! Functions of one f32, free of branches, so that a loop over one becomes vector code.
 //!
-//! The ones that training uses most (exp, log, tanh, sigmoid, erf, gelu, silu) are computed in f32
-//! throughout. The others widen to f64, which costs half the lanes and gives results that are
-//! nearly always the correctly rounded ones. Each function states its largest error in ulp, as the
-//! tests measure it. NaN gives NaN; infinities, signed zeros and subnormals are right.
+//! The ones that training uses most (exponentials, logarithms, tanh, sigmoid, erf, gelu, silu) and
+//! atanh are computed in f32 throughout. The others widen to f64, which costs half the lanes and
+//! gives results that are nearly always the correctly rounded ones. Each function states its
+//! largest error in ulp, as the tests measure it. NaN gives NaN; infinities, signed zeros and
+//! subnormals are right.
 
 #![allow(clippy::excessive_precision)] // coefficients are written as they were computed
 
@@ -48,6 +49,19 @@ pub(crate) const LOG_ERFC: [f32; 9] = [
 pub(crate) const ERFC: [f32; 10] = [
     1.276978374e+00, -9.276395291e-02, -1.660304219e-01, 1.640550047e-01, -5.421416089e-02,
     -8.061172441e-03, 8.663637564e-03, 1.328071463e-03, -1.263153390e-03, -4.236795940e-04,
+];
+
+/// (2·atanh(s) − 2s) / s³ in s², for 1/√2 ≤ (1+s)/(1−s) ≤ √2, to 1e-13 of the logarithm.
+#[rustfmt::skip]
+const POW_LOG: [f64; 5] = [
+    0.6666666666737545, 0.39999998796848674, 0.2857175463573276, 0.22191394493175057,
+    0.19362776836747536,
+];
+/// (e^r − 1 − r) / r² for |r| ≤ ln 2 / 2, to 2e-10 of the exponential.
+#[rustfmt::skip]
+const POW_EXP: [f64; 6] = [
+    0.5000000013487226, 0.16666666681647016, 0.04166646471137908, 0.00833331090172597,
+    0.0013933673732931852, 0.0001989101718430203,
 ];
 
 /// A polynomial by Horner's rule, lowest coefficient first.
@@ -200,26 +214,58 @@ fn log_edge(x: f32, y: f32) -> f32 {
     if x < f32::INFINITY { y } else { x }
 }
 
+/// u = 2^k · (1 + m) with |m| ≤ 1/3, for a normal u > 0: 2^k in the bits of the exponent, and m.
+#[inline(always)]
+fn split(u: f32) -> (u32, f32) {
+    let bits = u.to_bits();
+    let e = bits.wrapping_sub(0x3f2a_aaab) & 0xff80_0000;
+    (e, f32::from_bits(bits.wrapping_sub(e)) - 1.0)
+}
+
+/// k from the bits of 2^k.
+#[inline(always)]
+fn exponent<I: Isa>(e: u32, shift: f32) -> f32 {
+    I::fma32(e as i32 as f32, 1.192_092_9e-7, shift)
+}
+
+/// log(1 + m) − m + c for |m| ≤ 1/3 and a small c.
+#[inline(always)]
+fn log_rest<I: Isa>(m: f32, c: f32) -> f32 {
+    let s = m * m;
+    I::fma32(s * m, poly::<I, 9>(m, &LOG), I::fma32(-0.5, s, c))
+}
+
+/// A positive number made normal, and the exponent that this took away.
+#[inline(always)]
+fn made_normal(x: f32) -> (f32, f32) {
+    let small = x < f32::MIN_POSITIVE;
+    (if small { x * 8388608.0 } else { x }, if small { -23.0 } else { 0.0 })
+}
+
 /// The natural logarithm, to 1 ulp.
 #[inline(always)]
 pub(crate) fn log<I: Isa>(x: f32) -> f32 {
-    let small = x < f32::MIN_POSITIVE;
-    let u = if small { x * 8388608.0 } else { x };
-    let shift = if small { -23.0 } else { 0.0 };
-    // u = 2^k · (1 + m) with |m| ≤ 1/3.
-    let bits = u.to_bits();
-    let e = bits.wrapping_sub(0x3f2a_aaab) & 0xff80_0000;
-    let m = f32::from_bits(bits.wrapping_sub(e)) - 1.0;
-    let k = I::fma32(e as i32 as f32, 1.192_092_9e-7, shift);
-    let s = m * m;
-    let r = I::fma32(s * m, poly::<I, 9>(m, &LOG), I::fma32(-0.5, s, k * LN2[1]));
+    let (u, shift) = made_normal(x);
+    let (e, m) = split(u);
+    let k = exponent::<I>(e, shift);
+    let r = log_rest::<I>(m, k * LN2[1]);
     log_edge(x, I::fma32(k, LN2[0], r + m))
 }
 
 /// The logarithm to base 2, to 1 ulp; exact at powers of two.
 #[inline(always)]
 pub(crate) fn log2<I: Isa>(x: f32) -> f32 {
-    math64::log2::<I>(f64::from(x)) as f32
+    // 1/ln 2 in two parts, so that its product with m is good to more than its last bit.
+    let base = [LOG2_E, 1.925_963e-8];
+    let (u, shift) = made_normal(x);
+    let (e, m) = split(u);
+    let k = exponent::<I>(e, shift);
+    let p = m * base[0];
+    let low = I::fma32(m, base[1], product_lost::<I>(m, base[0], p));
+    let low = I::fma32(log_rest::<I>(m, 0.0), base[0], low);
+    // k is zero or larger than p.
+    let top = k + p;
+    log_edge(x, top + ((p - (top - k)) + low))
 }
 
 /// The logarithm to base 10, to 1 ulp; exact at powers of ten.
@@ -228,10 +274,29 @@ pub(crate) fn log10<I: Isa>(x: f32) -> f32 {
     (math64::log::<I>(f64::from(x)) * std::f64::consts::LOG10_E) as f32
 }
 
+/// log(1 + x + c) for x > −1 and a small correction c, finite.
+#[inline(always)]
+fn log1p_sum<I: Isa>(x: f32, c: f32) -> f32 {
+    let u = 1.0 + x;
+    // What rounding 1 + x lost, exactly.
+    let v = u - 1.0;
+    let lost = (1.0 - (u - v)) + (x - v);
+    let (e, m) = split(u);
+    // 1/2^k; for a large u nothing that was lost matters.
+    let unit = if u < 1e8 { f32::from_bits(0x3f80_0000u32.wrapping_sub(e)) } else { 0.0 };
+    let rest = (lost + c) * unit;
+    // Where k is 0 this is x itself.
+    let whole = m + rest;
+    let rest = (rest - (whole - m)) * I::fma32(whole, whole - 1.0, 1.0);
+    let k = exponent::<I>(e, 0.0);
+    let r = log_rest::<I>(whole, I::fma32(k, LN2[1], rest));
+    I::fma32(k, LN2[0], r + whole)
+}
+
 /// log(1 + x), to 1 ulp.
 #[inline(always)]
 pub(crate) fn log1p<I: Isa>(x: f32) -> f32 {
-    let y = math64::log1p::<I>(f64::from(x)) as f32;
+    let y = log_edge(1.0 + x, log1p_sum::<I>(x, 0.0));
     if x == 0.0 { x } else { y }
 }
 
@@ -339,7 +404,15 @@ pub(crate) fn acosh<I: Isa>(x: f32) -> f32 {
 /// The inverse hyperbolic tangent, to 1 ulp.
 #[inline(always)]
 pub(crate) fn atanh<I: Isa>(x: f32) -> f32 {
-    math64::atanh::<I>(f64::from(x)) as f32
+    let a = x.abs();
+    // 2a/(1 − a), and what rounding the difference and the quotient lost.
+    let d = 1.0 - a;
+    let q = (a + a) / d;
+    let p = q * d;
+    let lost = I::fma32(-q, (1.0 - d) - a, (a + a) - p) - product_lost::<I>(q, d, p);
+    let y = 0.5 * log1p_sum::<I>(q, lost / d);
+    let y = if a < 1.0 { y } else { f32::INFINITY };
+    (if a <= 1.0 { y } else { f32::NAN }).copysign(x)
 }
 
 /// e^(a²)·erfc(a) for 0 ≤ a ≤ 10.05.
@@ -441,11 +514,50 @@ pub(crate) fn gelu_tanh<I: Isa>(x: f32) -> f32 {
     at_least(x, -1000.0) * if u < 0.0 { e * r } else { r }
 }
 
+/// A polynomial in f64.
+#[inline(always)]
+fn wide_poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
+    let mut p = c[N - 1];
+    let mut i = N - 1;
+    while i > 0 {
+        i -= 1;
+        p = I::fma64(p, x, c[i]);
+    }
+    p
+}
+
+/// a^b for a ≥ 0, where 1^∞ may be NaN: with as many terms in f64 as an f32 needs.
+#[inline(always)]
+fn pow_positive<I: Isa>(a: f32, b: f32) -> f32 {
+    /// Adding this rounds to an integer and leaves that integer in the low bits.
+    const ROUND: f64 = 6755399441055744.0;
+    let (u, wide) = (f64::from(a), f64::from(b));
+    // u = 2^k · m with m between 1/√2 and √2; an f32 is normal in f64.
+    let bits = u.to_bits();
+    let e = bits.wrapping_sub(std::f64::consts::FRAC_1_SQRT_2.to_bits()) & 0xfff0_0000_0000_0000;
+    let k = f64::from_bits((e >> 52).wrapping_add(ROUND.to_bits())) - ROUND;
+    let k = if k >= 2048.0 { k - 4096.0 } else { k };
+    let f = f64::from_bits(bits.wrapping_sub(e)) - 1.0;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let log = I::fma64(s * z, wide_poly::<I, 5>(z, &POW_LOG), 2.0 * s);
+    let log2 = I::fma64(log, std::f64::consts::LOG2_E, k);
+    let log2 = if u == 0.0 { f64::NEG_INFINITY } else { log2 };
+    let log2 = if u < f64::INFINITY { log2 } else { u };
+    let y = wide * log2;
+    let y = if y < -160.0 { -160.0 } else { y };
+    let y = if y > 130.0 { 130.0 } else { y };
+    let t = y + ROUND;
+    let r = (y - (t - ROUND)) * std::f64::consts::LN_2;
+    let p = 1.0 + I::fma64(r * r, wide_poly::<I, 6>(r, &POW_EXP), r);
+    let k = t.to_bits().wrapping_sub(ROUND.to_bits());
+    (p * f64::from_bits(k.wrapping_add(1023) << 52)) as f32
+}
+
 /// a^b, to 1 ulp, with C's rules for zeros, infinities, NaN and negative bases.
 #[inline(always)]
 pub(crate) fn pow<I: Isa>(a: f32, b: f32) -> f32 {
-    let wide = f64::from(b);
-    let y = math64::exp2::<I>(wide * math64::log2::<I>(f64::from(a.abs()))) as f32;
+    let y = pow_positive::<I>(a.abs(), b);
     // Every f32 from 2^24 on is an even integer; infinity counts as one.
     let whole = b.abs() >= 16777216.0 || b == b.trunc();
     let odd = whole && b.abs() < 16777216.0 && (b * 0.5) != (b * 0.5).trunc();

@@ -44,17 +44,55 @@ const C3: [f64; 14] = [
     -1.9111168485973655e-08, 2.3928620439808118e-12,
 ];
 
+/// What the result is rounded to: how many terms are added, and how exact their factor is.
+trait Accuracy {
+    /// Terms below this part of their sum are left out.
+    const TERM: f64;
+    /// Whether x^a is taken from logarithms.
+    const BY_LOGARITHMS: bool;
+}
+
+/// All bits of f64.
+struct Full;
+
+impl Accuracy for Full {
+    const TERM: f64 = 1e-17;
+    const BY_LOGARITHMS: bool = false;
+}
+
+/// As many as decide how an f32 is rounded.
+struct Half;
+
+impl Accuracy for Half {
+    const TERM: f64 = 1e-9;
+    const BY_LOGARITHMS: bool = true;
+}
+
 /// P(a, x); 0 at x = 0, 1 at x = ∞; NaN where an argument is negative or both are 0 or both
 /// infinite.
 #[inline(never)]
 pub(crate) fn gammainc(a: f64, x: f64) -> f64 {
-    edge(a, x).unwrap_or_else(|| both(a, x).0)
+    edge(a, x).unwrap_or_else(|| both::<Full>(a, x).0)
 }
 
 /// Q(a, x) = 1 − P(a, x), accurate where it is small.
 #[inline(never)]
 pub(crate) fn gammaincc(a: f64, x: f64) -> f64 {
-    edge(a, x).map_or_else(|| both(a, x).1, |p| 1.0 - p)
+    edge(a, x).map_or_else(|| both::<Full>(a, x).1, |p| 1.0 - p)
+}
+
+/// P(a, x) of two f32.
+#[inline(never)]
+pub(crate) fn gammainc32(a: f32, x: f32) -> f32 {
+    let (a, x) = (a.into(), x.into());
+    edge(a, x).unwrap_or_else(|| both::<Half>(a, x).0) as f32
+}
+
+/// Q(a, x) of two f32.
+#[inline(never)]
+pub(crate) fn gammaincc32(a: f32, x: f32) -> f32 {
+    let (a, x) = (a.into(), x.into());
+    edge(a, x).map_or_else(|| both::<Half>(a, x).1, |p| 1.0 - p) as f32
 }
 
 /// P where it needs no computation.
@@ -75,20 +113,20 @@ fn edge(a: f64, x: f64) -> Option<f64> {
 }
 
 /// P and Q, one of them computed, the other 1 minus it unless it would be small.
-fn both(a: f64, x: f64) -> (f64, f64) {
+fn both<A: Accuracy>(a: f64, x: f64) -> (f64, f64) {
     let d = (x - a) / a;
     if a > UNIFORM && d.abs() < 0.25 {
         return uniform(a, d);
     }
     if x < 1.1 && a < 1.1 * x.max(0.36 / -x.min(0.5).ln()) {
-        let q = small(a, x);
-        return (if q < 0.9 { 1.0 - q } else { series(a, x) }, q);
+        let q = small::<A>(a, x);
+        return (if q < 0.9 { 1.0 - q } else { series::<A>(a, x) }, q);
     }
     if x < a + 1.0 {
-        let p = series(a, x);
+        let p = series::<A>(a, x);
         return (p, 1.0 - p);
     }
-    let q = fraction(a, x);
+    let q = fraction::<A>(a, x);
     (1.0 - q, q)
 }
 
@@ -108,11 +146,11 @@ fn excess(d: f64) -> f64 {
 }
 
 /// x^a·e^(−x) / Γ(a + 1).
-fn prefactor(a: f64, x: f64) -> f64 {
+fn prefactor<A: Accuracy>(a: f64, x: f64) -> f64 {
     if a >= 8.0 {
         return (-a * excess((x - a) / a) - stirling(a)).exp() / (2.0 * PI * a).sqrt();
     }
-    if x > 600.0 {
+    if x > 600.0 || A::BY_LOGARITHMS {
         return (a * x.ln() - x - lgamma_1p(a)).exp();
     }
     // Γ(a + 1) from Γ on [1, 2], by multiplication.
@@ -125,10 +163,10 @@ fn prefactor(a: f64, x: f64) -> f64 {
 }
 
 /// P by Σ xⁿ / ((a + 1)…(a + n)).
-fn series(a: f64, x: f64) -> f64 {
-    let front = prefactor(a, x);
+fn series<A: Accuracy>(a: f64, x: f64) -> f64 {
+    let front = prefactor::<A>(a, x);
     let (mut term, mut sum, mut n) = (1.0, 1.0, a);
-    while term > sum * 1e-17 {
+    while term > sum * A::TERM {
         n += 1.0;
         term *= x / n;
         sum += term;
@@ -137,14 +175,14 @@ fn series(a: f64, x: f64) -> f64 {
 }
 
 /// Q for small a and x: 1 − x^a/Γ(a+1) − a·x^a/Γ(a+1)·Σ (−x)ⁿ/(n!·(a + n)).
-fn small(a: f64, x: f64) -> f64 {
+fn small<A: Accuracy>(a: f64, x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (1.0, 0.0, 0.0);
     loop {
         n += 1.0;
         term *= -x / n;
         let add: f64 = term / (a + n);
         sum += add;
-        if add.abs() <= f64::abs(sum) * 1e-17 {
+        if add.abs() <= f64::abs(sum) * A::TERM {
             break;
         }
     }
@@ -153,7 +191,7 @@ fn small(a: f64, x: f64) -> f64 {
 }
 
 /// Q by its continued fraction, evaluated forwards.
-fn fraction(a: f64, x: f64) -> f64 {
+fn fraction<A: Accuracy>(a: f64, x: f64) -> f64 {
     let tiny = 1e-300;
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / tiny, 1.0 / b);
@@ -166,11 +204,11 @@ fn fraction(a: f64, x: f64) -> f64 {
         c = b + n / c;
         c = if f64::abs(c) < tiny { tiny } else { c };
         h *= d * c;
-        if (d * c - 1.0).abs() < 1e-16 {
+        if (d * c - 1.0).abs() < A::TERM.max(1e-16) {
             break;
         }
     }
-    prefactor(a, x) * a * h
+    prefactor::<A>(a, x) * a * h
 }
 
 /// ½·erfc(∓η·√(a/2)) ∓ e^(−aη²/2)/√(2πa)·Σ cₖ(η)·a^(−k), with η²/2 = d − log(1 + d).

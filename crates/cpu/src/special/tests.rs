@@ -404,6 +404,20 @@ fn known_values_in_f64() {
     wrong.none();
 }
 
+#[test]
+fn incomplete_gamma_functions_of_f32_are_within_an_ulp() {
+    // From 2^−12 to 2^13, so that every method comes up.
+    let some = || (-48..=52).map(|i| (f64::from(i) * 0.25).exp2() as f32);
+    for (a, x) in some().flat_map(|a| some().map(move |x| (a, x))) {
+        for (got, want) in [
+            (gammainc32(a, x), gammainc(a.into(), x.into())),
+            (gammaincc32(a, x), gammaincc(a.into(), x.into())),
+        ] {
+            assert!(ulp32(got, want) <= 1.0, "of {a} and {x}: {got:e}, not {want:e}");
+        }
+    }
+}
+
 /// Every f32 of a fine sample of the bit patterns: rounded from f64, each result is within 1 ulp;
 /// near the zeros of log Γ and ψ, where the reference implementations cancel, within 1e-13. So are
 /// the forms without branches, at every level of the instruction set that this machine has.

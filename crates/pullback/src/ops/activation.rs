@@ -4,7 +4,8 @@
 use crate::Tensor;
 use crate::kinks::{self, KinkKind, conventions, with_slope_at_kink};
 use crate::ops::cast::one_float;
-use crate::ops::one_pass::one_pass;
+use crate::ops::one_pass::{one_pass, one_pass_over};
+use pullback_ir::infer::args;
 
 impl Tensor {
     /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is
@@ -63,10 +64,15 @@ impl Tensor {
                 weight.reshape(&shape[..])
             }
         };
-        kinks::at("prelu", KinkKind::Leaky, &[self, &weight], |x| x[0].eq(0.0));
-        // Above 0 the product is that of 0: an infinite x would give the weight 0 times infinity.
-        let below = self.gt(0.0).logical_not();
-        self.leaking(&(self.only(&below) * weight))
+        // Checked here, so that operands that do not fit are an error of this function.
+        let shape = self.checked(args::broadcast("prelu", self.spec(), weight.spec()));
+        one_pass_over("prelu", &[], &shape, [self, &weight], |[x, weight]| {
+            kinks::at("prelu", KinkKind::Leaky, &[x, weight], |x| x[0].eq(0.0));
+            // Above 0 the product is that of 0: an infinite x would give the weight 0 times
+            // infinity.
+            let below = x.gt(0.0).logical_not();
+            x.leaking(&(x.only(&below) * weight))
+        })
     }
 
     /// x above 0, something else below.

@@ -44,9 +44,16 @@ impl Tensor {
     #[must_use]
     pub fn frexp(&self) -> (Tensor, Tensor) {
         let x = self.real();
-        let exponents = exponents(&x);
-        let y = scaled(&x.cast(DType::F64), &-&exponents);
-        (y.cast(x.dtype()), exponents)
+        if x.dtype() == DType::F64 {
+            let exponents = exponents(&x);
+            return (scaled(&x, &-&exponents), exponents);
+        }
+        let power = one_pass("frexp_power", &[], [&x.detach()], |[x]| power_within(x));
+        let mantissa = one_pass("frexp", &[], [&x, &power], |[x, power]| {
+            (x.cast(DType::F64) * (power.cast(DType::F64).recip() * 0.5)).cast(x.dtype())
+        });
+        let exponents = one_pass("frexp_exponent", &[], [&power], |[power]| power.log2() + 1.0);
+        (mantissa, exponents.cast(DType::I32))
     }
 
     /// The next number after each of these in its dtype, in the direction of `other`; `other` where
@@ -265,6 +272,20 @@ impl Tensor {
         let both = crate::broadcast_tensors(&[self, other]);
         (both[0].detach().cast(dtype), both[1].detach().cast(dtype))
     }
+}
+
+/// The largest power of two that is not above |x|, in `f32`, of a dtype narrower than f64; ½ where
+/// x is 0 or not finite.
+#[track_caller]
+fn power_within(x: &Tensor) -> Tensor {
+    let x = x.cast(DType::F64).abs();
+    let plain = x.gt(0.0).logical_and(x.is_finite());
+    // Rump's algorithm: the product is x to 53 bits and its leading bit 52 places above, so that
+    // what is left of it without its last bit is that leading bit. Every step is exact or rounds
+    // as intended, in f64, where the least f32 is far from the least number.
+    let product = plain.select(&x, 0.5) * (2f64.powi(52) + 1.0);
+    let below = &product * (1.0 - 2f64.powi(-53));
+    (product - below).cast(DType::F32)
 }
 
 /// n (in `i32`) where |x| = m·2ⁿ with ½ ≤ m < 1; 0 where x is 0 or not finite.

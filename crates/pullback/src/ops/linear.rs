@@ -1,6 +1,7 @@
 //! Products with an added term, and contractions over chosen axes.
 
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::{is_value_alone, one_pass_over};
 use crate::{Error, Tensor, autocast, einsum};
 
 impl Tensor {
@@ -68,7 +69,21 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addr(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
-        self.scaled(beta) + a.outer(b).scaled(alpha)
+        if a.rank() != 1 || b.rank() != 1 {
+            // An error of `outer`.
+            return a.outer(b);
+        }
+        let (column, row) = (a.unsqueeze(1), b.unsqueeze(0));
+        let product = [a.len(), b.len()];
+        let whole = pullback_ir::broadcast_shapes(self.shape(), &product);
+        let whole = whole.unwrap_or_else(|| self.dims().clone());
+        // The gradients of operands that are spread would be summed from whole matrices.
+        if ![self, a, b].into_iter().all(is_value_alone) {
+            return self.scaled(beta) + a.outer(b).scaled(alpha);
+        }
+        one_pass_over("addr", &[beta, alpha], &whole, [self, &column, &row], |[x, a, b]| {
+            x.scaled(beta) + (a * b).scaled(alpha)
+        })
     }
 
     /// beta · self + alpha · a·b, for stacks of matrices.

@@ -96,6 +96,26 @@ fn fused_or_plain(
     }
 }
 
+/// [`one_pass`] of operands that broadcast to a shape. Large ones are spread first: one more pass
+/// over memory for each that is smaller, instead of one for each op.
+#[track_caller]
+pub(crate) fn one_pass_over<const N: usize>(
+    name: &'static str,
+    numbers: &[f64],
+    shape: &[usize],
+    operands: [&Tensor; N],
+    formula: impl Fn([&Tensor; N]) -> Tensor,
+) -> Tensor {
+    let at = mode::user_line(Line::caller());
+    if shape.iter().product::<usize>() < LEAST || trace::active() || events::mask() != 0 {
+        return mode::with_line(at, || formula(operands));
+    }
+    mode::with_line(at, || {
+        let spread = operands.map(|x| x.expand(shape).contiguous());
+        one_pass(name, numbers, spread.each_ref(), formula)
+    })
+}
+
 /// A formula as a program, unless it cuts a derivative off: the program of a region does not know
 /// about that. Traced as a body, where what is cut off is an equation.
 fn traced(dtypes: &[DType], at: Line, formula: Formula) -> Option<Program> {
@@ -120,6 +140,17 @@ fn are_plain(operands: &[&Tensor], at: Line) -> bool {
             && x.state(at).is_ok_and(|state| state.tangents.is_empty())
     };
     events::mask() == 0 && !trace::active() && operands.iter().all(fits)
+}
+
+/// Whether only the value of what is computed from a tensor on the CPU counts: nothing is recorded,
+/// traced or observed.
+#[track_caller]
+pub(crate) fn is_value_alone(x: &Tensor) -> bool {
+    let at = mode::user_line(Line::caller());
+    events::mask() == 0
+        && !trace::active()
+        && x.device() == Device::Cpu
+        && x.state(at).is_ok_and(|state| !state.is_differentiated(x) && !state.cut)
 }
 
 fn specs(dtypes: &[DType]) -> Vec<Spec> {

@@ -1,8 +1,9 @@
 //! Stacking tensors, and padding with their own elements.
 
+use crate::apply::apply;
 use crate::checked_alloc::check_list;
 use crate::create::{known_shape, saturated};
-use crate::{DType, Error, Tensor, cat};
+use crate::{DType, Error, Tensor, cat, stack};
 use pullback_ir::Window;
 
 /// At least this many axes: new ones come first, except the third, which comes last.
@@ -125,6 +126,9 @@ pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
     }
     grid
 }
+
+/// Most taps of a window that are moved one by one.
+const MAX_TAPS: usize = 64;
 
 /// What [`Tensor::pad_by`] puts around the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,6 +339,7 @@ impl Tensor {
             return self.unsqueeze(0).im2col(kernel, dilation, padding, stride).squeeze_axis(0);
         }
         let mut x = self.pad([(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]);
+        let padded = x.clone();
         for i in 0..2 {
             // [.., windows, .., taps]: every dilation-th tap of a window.
             x = x.unfold(
@@ -350,7 +355,28 @@ impl Tensor {
             x = x.at(&[crate::Index::Ellipsis, taps][..]);
         }
         let (n, c, h, w) = (x.shape()[0], x.shape()[1], x.shape()[2], x.shape()[3]);
-        x.permute([0, 1, 4, 5, 2, 3]).reshape([n, c * kernel[0] * kernel[1], h * w])
+        let columns = [n, c * kernel[0] * kernel[1], h * w];
+        if !padded.is_tracked() || kernel[0] * kernel[1] > MAX_TAPS {
+            return x.permute([0, 1, 4, 5, 2, 3]).reshape(columns);
+        }
+        // The same elements, a slice for each tap: their gradients are added up one slice at a
+        // time, not one element.
+        let positions = |i: usize, tap: usize, count: usize| {
+            let first = tap * dilation[i];
+            let last = first + count.saturating_sub(1) * stride[i];
+            crate::Index::Range {
+                start: Some(first as isize),
+                stop: Some(last as isize + 1),
+                step: saturated(stride[i] as i128),
+            }
+        };
+        let taps = (0..kernel[0]).flat_map(|i| (0..kernel[1]).map(move |j| (i, j)));
+        let slice = |(i, j): (usize, usize)| {
+            let (rows, columns) = (positions(0, i, h), positions(1, j, w));
+            padded.at(&[crate::Index::Ellipsis, rows, columns][..])
+        };
+        let slices: Vec<Tensor> = taps.map(slice).collect();
+        stack(&slices.iter().collect::<Vec<_>>(), 2).reshape(columns)
     }
 
     /// Columns `[n, c·kh·kw, patches]` (or `[c·kh·kw, patches]`) as an image `[n, c, h, w]`: each
@@ -415,6 +441,29 @@ impl Tensor {
             return self.checked(Err(Error::shape("col2im", message).on([self.spec()])));
         };
         let (c, [kh, kw]) = (rows / taps, kernel);
+        if taps <= MAX_TAPS && self.dtype().is_float() && !self.is_empty() {
+            // Each tap is an image with gaps and borders.
+            let columns = self.reshape([n, rows / taps, taps, h, w]);
+            let padded = [0, 1].map(|i| image[i] + 2 * padding[i]);
+            let around = |i: usize, tap: usize, count: usize| {
+                let before = tap * dilation[i];
+                let after = padded[i] - (before + (count - 1) * stride[i] + 1);
+                pullback_ir::Padding { before, after, between: stride[i] - 1 }
+            };
+            let one = |tap: usize| {
+                let (rows, columns_of) = (tap / kernel[1], tap % kernel[1]);
+                let sides = [around(0, rows, h), around(1, columns_of, w)];
+                let none = pullback_ir::Padding::default();
+                let padding = [none, none].into_iter().chain(sides).collect();
+                apply(pullback_ir::Op::Pad(padding), &[&columns.select_at(2, tap as isize)])
+            };
+            let whole = (1..taps).fold(one(0), |sum, tap| sum + one(tap));
+            return whole.narrow(2, signed(padding[0]), image[0]).narrow(
+                3,
+                signed(padding[1]),
+                image[1],
+            );
+        }
         // One axis at a time: patches and taps, flattened, are added to their positions on the
         // padded axis.
         let positions = |i: usize, count: usize| {
