@@ -6,6 +6,9 @@ use pullback::{DType, Pool, Tensor, cat, linalg, no_grad};
 /// Enough elements for one pass over memory.
 const LARGE: usize = 1 << 15;
 
+/// A result, and the gradients of its operands.
+type Found = (Tensor, Vec<Tensor>);
+
 fn bits(x: &Tensor) -> Vec<u64> {
     let bits = |v: f64| if v.is_nan() { u64::MAX } else { v.to_bits() };
     x.detach().cast(DType::F64).to_vec::<f64>().into_iter().map(bits).collect()
@@ -17,7 +20,7 @@ fn frexp_of_every_binade() {
     let all = (0..LARGE as u32).map(|i| f32::from_bits(i.wrapping_mul(131_071)));
     let x: Vec<f32> = least.chain(all).chain([0.0, -0.0, f32::INFINITY, f32::NAN]).collect();
     let found = |x: &[f32]| {
-        let (m, n) = Tensor::from_vec(x.to_vec(), [x.len()]).frexp();
+        let (m, n) = Tensor::from_vec(x, [x.len()]).frexp();
         (m.to_vec::<f32>(), n.to_vec::<i32>())
     };
     let (mantissas, exponents) = found(&x);
@@ -49,11 +52,11 @@ fn broadcast_operands_give_the_bits_of_the_formula() {
     let parts: Vec<_> = (0..4)
         .map(|i| gradients(&|x| x[0].prelu(&x[1]), &[&image.narrow(0, i, 1), &weight]))
         .collect();
-    let joined = |f: &dyn Fn(&(Tensor, Vec<Tensor>)) -> Tensor| {
+    let joined = |f: fn(&Found) -> Tensor| {
         cat(&parts.iter().map(f).collect::<Vec<_>>().iter().collect::<Vec<_>>(), 0)
     };
-    assert_eq!(bits(&whole), bits(&joined(&|p| p.0.clone())));
-    assert_eq!(bits(&dx[0]), bits(&joined(&|p| p.1[0].clone())));
+    assert_eq!(bits(&whole), bits(&joined(|p| p.0.clone())));
+    assert_eq!(bits(&dx[0]), bits(&joined(|p| p.1[0].clone())));
     let sum = parts.iter().skip(1).fold(parts[0].1[1].clone(), |sum, p| sum + &p.1[1]);
     assert!((&dx[1] - sum).abs().max().item::<f32>() < 1e-2);
 
