@@ -60,9 +60,9 @@ fn tasks_of_nodes(text: &str) -> Option<Vec<usize>> {
 }
 
 /// How many threads a worker of MPI or slurm uses, so that those of a machine use its cores once,
-/// as under `pullback launch`; `None` if nothing says so. Where each is bound to cores of its own it
-/// has those. `online` is the number of cores of the machine, `allowed` of those that this process
-/// may use.
+/// as under `pullback launch`; `None` if nothing says so. Where each is bound to cores of its own
+/// it has those. `online` is the number of cores of the machine, `allowed` of those that this
+/// process may use.
 fn share_of_cores(
     variable: &impl Fn(&str) -> Option<String>,
     online: usize,

@@ -139,9 +139,9 @@ pub fn check_sync_batch_norm(options: &Options, model: ModelKind) -> CliResult {
     Err(Failure::usage(wrong))
 }
 
-/// Whether the workers were started again: by `pullback launch --restarts` after one of them failed,
-/// or by slurm, which has queued the job again. Of its jobs several may run in one place, so those
-/// of slurm go on only where the folder is named.
+/// Whether the workers were started again: by `pullback launch --restarts` after one of them
+/// failed, or by slurm, which has queued the job again. Of its jobs several may run in one place,
+/// so those of slurm go on only where the folder is named.
 pub fn are_restarted(named: bool) -> bool {
     let again = |name: &str| {
         let times = std::env::var(name).ok();
