@@ -48,14 +48,16 @@ fn blocks_are_aligned_and_reused() {
 #[test]
 fn statistics_follow() {
     let _turn = TURN.lock();
-    // Larger than anything that other tests allocate at the same time, so inequalities hold.
+    // Larger than anything that other tests allocate at the same time, so inequalities hold that
+    // leave room for as much. (A sum is exact only while no other thread changes it: what one
+    // allocated and another frees just then may be missing.)
     const BIG: usize = 300 << 20;
     let before = stats();
     let a = Buffer::alloc(BIG).expect("memory");
     let b = Buffer::alloc(BIG).expect("memory");
     let during = stats();
     assert!(during.live_bytes + (BIG as u64) > before.live_bytes + 2 * BIG as u64);
-    assert!(during.peak_bytes >= 2 * BIG as u64);
+    assert!(during.peak_bytes > BIG as u64);
     assert!(during.allocations >= before.allocations + 2);
     drop((a, b));
     let after = stats();
@@ -69,11 +71,11 @@ fn statistics_follow() {
     // higher.
     let (_, big) = rise(|| drop(Buffer::alloc(2 * BIG)));
     assert!(big.is_some_and(|rise| rise > BIG as u64 && rise < 3 * BIG as u64));
-    assert!(stats().peak_bytes >= 2 * BIG as u64);
+    assert!(stats().peak_bytes > BIG as u64);
     reset_peak();
     drop(Buffer::alloc(BIG).expect("memory"));
     let (_, small) = rise(|| ());
-    assert!(small.is_some_and(|rise| rise < BIG as u64) && stats().peak_bytes >= BIG as u64);
+    assert!(small.is_some_and(|rise| rise < BIG as u64) && stats().peak_bytes > BIG as u64 / 2);
     trim();
     assert!(stats().cached_bytes < BIG as u64);
 }
