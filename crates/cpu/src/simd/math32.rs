@@ -514,18 +514,6 @@ pub(crate) fn gelu_tanh<I: Isa>(x: f32) -> f32 {
     at_least(x, -1000.0) * if u < 0.0 { e * r } else { r }
 }
 
-/// A polynomial in f64.
-#[inline(always)]
-fn wide_poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
-    let mut p = c[N - 1];
-    let mut i = N - 1;
-    while i > 0 {
-        i -= 1;
-        p = I::fma64(p, x, c[i]);
-    }
-    p
-}
-
 /// a^b for a ≥ 0, where 1^∞ may be NaN: with as many terms in f64 as an f32 needs.
 #[inline(always)]
 fn pow_positive<I: Isa>(a: f32, b: f32) -> f32 {
@@ -540,7 +528,7 @@ fn pow_positive<I: Isa>(a: f32, b: f32) -> f32 {
     let f = f64::from_bits(bits.wrapping_sub(e)) - 1.0;
     let s = f / (2.0 + f);
     let z = s * s;
-    let log = I::fma64(s * z, wide_poly::<I, 5>(z, &POW_LOG), 2.0 * s);
+    let log = I::fma64(s * z, math64::poly::<I, 5>(z, &POW_LOG), 2.0 * s);
     let log2 = I::fma64(log, std::f64::consts::LOG2_E, k);
     let log2 = if u == 0.0 { f64::NEG_INFINITY } else { log2 };
     let log2 = if u < f64::INFINITY { log2 } else { u };
@@ -549,7 +537,7 @@ fn pow_positive<I: Isa>(a: f32, b: f32) -> f32 {
     let y = if y > 130.0 { 130.0 } else { y };
     let t = y + ROUND;
     let r = (y - (t - ROUND)) * std::f64::consts::LN_2;
-    let p = 1.0 + I::fma64(r * r, wide_poly::<I, 6>(r, &POW_EXP), r);
+    let p = 1.0 + I::fma64(r * r, math64::poly::<I, 6>(r, &POW_EXP), r);
     let k = t.to_bits().wrapping_sub(ROUND.to_bits());
     (p * f64::from_bits(k.wrapping_add(1023) << 52)) as f32
 }

@@ -70,7 +70,7 @@ const ERFC: [f64; 23] = [
 
 /// A polynomial by Horner's rule, lowest coefficient first.
 #[inline(always)]
-fn poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
+pub(super) fn poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
     let mut p = c[N - 1];
     let mut i = N - 1;
     while i > 0 {

@@ -36,9 +36,7 @@ impl SavedMemory {
         }
         SavedMemory::Other(Arc::new(KeptValue::pack(value, saver, is_output, history)))
     }
-}
 
-impl SavedMemory {
     /// Whether this is memory that was not written to since.
     pub fn is_plain(&self) -> bool {
         matches!(self, SavedMemory::Whole(storage, version) if storage.version() == *version)
