@@ -4,7 +4,7 @@ use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
-    DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
+    Binary, DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -87,6 +87,9 @@ pub(crate) fn run(
             let some = (*from, *count);
             lines::sort(gpu, (*axis, *descending), some, &x[0], [&out[0], &out[1]])
         }
+        Op::Dot if x[0].shape.last() == Some(&1) && out[0].dtype == x[0].dtype => {
+            outer_product(gpu, &x[0], &x[1], &out[0])
+        }
         Op::Dot if product::has(out[0].dtype) => product::dot(gpu, &x[0], &x[1], &out[0], false),
         Op::Dot => lines::integer_dot(gpu, &x[0], &x[1], &out[0]),
         Op::Fused(of) => fused::run(gpu, *of, x, out, at),
@@ -122,6 +125,19 @@ fn elements(
 ) -> Result<()> {
     let shape = outputs[0].1.shape.clone();
     Loop { shape: &shape, inner: 0, body, values, inputs, outputs, immediate: 0 }.run(gpu)
+}
+
+/// Products of a column and a row, as the weight gradient of one example is. Nothing is summed, so
+/// what counts is the memory that is written, and a loop writes it faster than the library.
+fn outer_product(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
+    let along = |x: &Operand, axis: usize| {
+        let mut strides = x.strides.clone();
+        strides[axis] = 0;
+        x.seen(&out.shape, &strides)
+    };
+    let rank = out.shape.len();
+    let factors = [along(a, rank - 1), along(b, rank - 2)];
+    point(gpu, &Op::Binary(Binary::Mul), &factors, out, 0)
 }
 
 /// A pointwise op; inputs whose bit of `immediate` is set are numbers by value.

@@ -359,7 +359,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         Op::Dot => {
-            let list: [(&[usize], &[usize]); 13] = [
+            let list: [(&[usize], &[usize]); 14] = [
                 (&[65, 131], &[131, 71]),
                 (&[3, 700], &[700, 2]),
                 (&[2, 3], &[3, 2]),
@@ -373,6 +373,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 (&[1, 2, 2, 2], &[1, 2, 2, 2]),
                 (&[2, 1, 2], &[2, 2, 9]),
                 (&[2, 9, 5], &[2, 5, 11]),
+                (&[2, 5, 1], &[2, 1, 8]),
             ];
             for (a, b) in list {
                 add(Op::Dot, vec![dice.tensor(a, WIDE), dice.tensor(b, WIDE)], few(a));
