@@ -425,7 +425,8 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
                 return norm::cross_entropy(x[0], x[1], *y).map_err(|e| e.explain(op));
             }
             Fused::CrossEntropyVjp => {
-                return norm::cross_entropy_vjp(x[0], x[1], x[2], *y).map_err(|e| e.explain(op));
+                return norm::cross_entropy_vjp(x[0], x[1], x[2], *y, out[1])
+                    .map_err(|e| e.explain(op));
             }
         },
     }

@@ -18,6 +18,7 @@ pub const TARGET: Target = Target {
         // Sums over the rows are kernels of their own, which read what is in cache.
         columns: 0,
         column_row: [0, 0],
+        biased_products: false,
     },
     norms: false,
     recompute: Remat { near: 16, worth: 4096 },
@@ -31,6 +32,7 @@ pub const TARGET: Target = Target {
     overlap: true,
     // Kernels write dense results.
     strided_results: false,
+    casts_first: false,
     // A kernel that finds no memory panics.
     scratch: false,
 };

@@ -33,6 +33,7 @@ pub(crate) const LIMITS: Limits = Limits {
     long: 65536,
     columns: COLUMNS,
     column_row: [256, 8192],
+    biased_products: true,
 };
 
 struct Backend {
@@ -139,6 +140,7 @@ impl DeviceBackend for Backend {
             overlap: true,
             // Attention does.
             strided_results: true,
+            casts_first: true,
             scratch: true,
             ..Target::default()
         }

@@ -119,8 +119,8 @@ pub(crate) fn run(
             lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], None, &out[0], at)
         }
         Fused::CrossEntropyVjp => {
-            let dy = Some(&x[2]);
-            lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], dy, &out[0], at)
+            let gradient = Some([&x[2], &out[0]]);
+            lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], gradient, &out[1], at)
         }
         Fused::Attention(how) => attention::attention(gpu, how, x, out),
         Fused::AttentionVjp(how) => attention::attention_vjp(gpu, how, x, out),

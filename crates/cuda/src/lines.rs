@@ -427,8 +427,8 @@ pub(crate) fn cross_entropy(
     gpu: &Gpu,
     op: &Op,
     [logits, classes]: [&Operand; 2],
-    dy: Option<&Operand>,
-    out: &Operand,
+    gradient: Option<[&Operand; 2]>,
+    losses: &Operand,
     at: Option<Line>,
 ) -> Result<()> {
     let (rows, len) = (logits.shape[0], logits.shape[1]);
@@ -437,13 +437,15 @@ pub(crate) fn cross_entropy(
     }
     let (call, fault) = gpu.may_fail(op.name(), &specs(&[logits, classes]), at);
     let first = |x: &Operand| x.strides.first().copied().unwrap_or(0);
-    let of_dy = dy.map_or(0, first);
+    let [of_dy, of_out] = gradient.map_or([0; 2], |pair| pair.map(first));
+    let [dy, out] = gradient.map_or([0; 2], |pair| pair.map(|x| x.at));
+    let along = gradient.map_or(0, |[_, out]| out.strides[1]);
     let of = Lines {
-        addresses: [logits.at, classes.at, out.at, fault, dy.map_or(0, |dy| dy.at), 0],
+        addresses: [logits.at, classes.at, out, fault, dy, losses.at],
         lines: rows,
         len,
-        axes: smallvec![(rows, [first(logits), first(classes), first(out), of_dy])],
-        steps: [logits.strides[1], 0, out.strides.get(1).copied().unwrap_or(0), 0],
+        axes: smallvec![(rows, [first(logits), first(classes), of_out, of_dy])],
+        steps: [logits.strides[1], 0, along, 0],
         numbers: [0, 0, call],
     };
     // Rows of one block, by vectors of 16 bytes where both are contiguous and aligned.
@@ -452,12 +454,12 @@ pub(crate) fn cross_entropy(
         let apart = x.strides[0].unsigned_abs();
         x.strides[1] == 1 && x.at.is_multiple_of(16) && apart.is_multiple_of(vector)
     };
-    let fits = len.is_multiple_of(vector) && fits(logits) && (dy.is_none() || fits(out));
-    let vector = if fits { vector } else { 1 };
+    let all = fits(logits) && gradient.is_none_or(|[_, out]| fits(out));
+    let vector = if len.is_multiple_of(vector) && all { vector } else { 1 };
     let threads = if len >= 8192 { 1024 } else { BLOCK };
-    let vjp = if dy.is_some() { "#define VJP\n" } else { "" };
+    let vjp = if gradient.is_some() { "#define VJP\n" } else { "" };
     let more = format!("{vjp}#define VECTOR {vector}\n#define THREADS {threads}\n");
-    let variant = u32::from(dy.is_some()) + 2 * vector as u32 + 64 * threads as u32;
+    let variant = u32::from(gradient.is_some()) + 2 * vector as u32 + 64 * threads as u32;
     let kernel = kernel(gpu, "CROSS_ENTROPY", logits.dtype, variant, &more)?;
     gpu.launch(kernel, rows, threads, &of.words()?)
 }

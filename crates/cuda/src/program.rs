@@ -81,8 +81,8 @@ struct Running {
     /// by an error, are waited for when this is dropped, before the memory of the run is used
     /// again.
     flights: Vec<Option<Flight>>,
-    /// Steps of optimisers that are not in the stream yet: those that follow one another are one
-    /// kernel.
+    /// Steps of optimisers, and casts, that are not in the stream yet: those that follow one
+    /// another are one kernel.
     updates: Updates,
 }
 
@@ -383,11 +383,16 @@ impl CodeStep {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
-        // Steps of optimisers wait for those that follow.
-        if let Action::Op(Op::Fused(of)) = &self.action
-            && let Some(how) = How::of(*of)
-            && running.updates.add(gpu, how, &x, &out, self.at)?
-        {
+        // Steps of optimisers, and casts, wait for those that follow.
+        let waits = match &self.action {
+            Action::Op(Op::Fused(of)) => match How::of(*of) {
+                Some(how) => running.updates.add(gpu, how, &x, &out, self.at)?,
+                None => false,
+            },
+            Action::Op(Op::Cast(_)) => running.updates.cast(gpu, &x[0], &out[0], self.at)?,
+            _ => false,
+        };
+        if waits {
             return Ok(());
         }
         running.updates.flush(gpu)?;

@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops;
 use crate::tests::optimisers;
-use crate::update::How;
+use crate::update::{How, Updates};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Combine, DType, Fused, Op};
 
@@ -90,6 +90,49 @@ fn steps_that_follow_one_another_have_the_bits_of_each_alone() {
     let Some(gpu) = device() else { return };
     for how in optimisers() {
         assert!(stepped(&gpu, how, true) == stepped(&gpu, how, false), "bits differ");
+    }
+}
+
+/// More casts than fit into one table, of lengths that are multiples of nothing, and of memory that
+/// is not aligned.
+#[test]
+fn casts_that_follow_one_another_have_the_bits_of_each_alone() {
+    let Some(gpu) = device() else { return };
+    let lengths = [768, 1, 8192, 8193, 100_003, 7, 16384, 2304];
+    for narrow in [DType::BF16, DType::F16] {
+        for [from, to] in [[DType::F32, narrow], [narrow, DType::F32]] {
+            let memory = |dtype: DType, n: usize, written: bool| {
+                let length = lengths[n % lengths.len()];
+                let noise = Array::noise(dtype, &[length], n);
+                let start = if n % 3 == 0 { dtype.size() } else { 0 };
+                let at = gpu.alloc(length * dtype.size() + start).expect("memory");
+                let of = Operand::dense(at + start as u64, dtype, &[length]);
+                if written {
+                    gpu.upload(&bytes(dtype, &noise.values), of.at).expect("upload");
+                }
+                of
+            };
+            let read: Vec<Operand> = (0..300).map(|n| memory(from, n, true)).collect();
+            let [together, alone] =
+                [0, 1].map(|_| (0..300).map(|n| memory(to, n, false)).collect::<Vec<_>>());
+            let mut waiting = Updates::default();
+            for (x, out) in read.iter().zip(&together) {
+                assert!(waiting.cast(&gpu, x, out, None).expect("a cast"), "a dense cast waits");
+            }
+            waiting.flush(&gpu).expect("casts");
+            for (x, out) in read.iter().zip(&alone) {
+                let (x, out) = (std::slice::from_ref(x), std::slice::from_ref(out));
+                ops::run(&gpu, &Op::Cast(to), x, out, None).expect("a cast");
+            }
+            let download = |x: &Operand| {
+                let mut bytes = vec![0; x.bytes()];
+                gpu.download(x.at, &mut bytes).expect("download");
+                bytes
+            };
+            for (n, (together, alone)) in together.iter().zip(&alone).enumerate() {
+                assert!(download(together) == download(alone), "cast {n}, {from} to {to}");
+            }
+        }
     }
 }
 

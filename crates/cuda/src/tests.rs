@@ -258,6 +258,15 @@ fn steps_of_optimisers_compile() {
 }
 
 #[test]
+fn casts_of_parameters_compile() {
+    for narrow in [DType::BF16, DType::F16] {
+        for dtypes in [[DType::F32, narrow], [narrow, DType::F32]] {
+            compiles("casts", &update::cast_text(dtypes));
+        }
+    }
+}
+
+#[test]
 fn sums_of_columns_compile() {
     for dtypes in [&[DType::F32, DType::BF16, DType::F32][..], &[DType::F64, DType::F64]] {
         compiles("columns", &crate::registers::columns_text(dtypes));

@@ -1,9 +1,11 @@
-//! Steps of optimisers: those that follow one another run as one kernel.
+//! Steps of optimisers, and casts of parameters: those that follow one another run as one kernel.
 //!
 //! A step of a small parameter takes a launch and little else, and a model has hundreds of them. So
 //! steps wait in the queue (`queue.rs`) until something else uses the stream, and then a table of
 //! them is the parameter of one kernel: no memory holds it, and a graph keeps it. Bits are those of
-//! single launches, as every element is computed alone.
+//! single launches, as every element is computed alone. So do casts between `f32` and 16 bits in
+//! programs, where those of parameters come one after the other
+//! ([`Target::casts_first`](pullback_ir::pass::Target::casts_first)).
 //!
 //! Steps that wait may run in any order: one that reads or writes what another writes runs them
 //! first.
@@ -21,6 +23,7 @@ use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 const UPDATE: &str = include_str!("kernels/update.cu");
+const CASTS: &str = include_str!("kernels/casts.cu");
 const BLOCK: usize = 256;
 /// Elements of a block: few enough that blocks are even, many enough that the powers that each
 /// begins with cost nothing.
@@ -28,6 +31,9 @@ const CHUNK: usize = 8192;
 /// Words of parameters that every driver takes, and those before the table.
 const WORDS: usize = 512;
 const HEAD: usize = 7;
+/// Words of a cast in its table, before which there is one, and how many casts fit.
+const CAST_WORDS: usize = 4;
+const MOST_CASTS: usize = (WORDS - 1) / CAST_WORDS;
 
 /// Which optimiser, with its options.
 #[derive(Clone, Copy, PartialEq)]
@@ -109,16 +115,58 @@ fn maximized(maximize: bool) -> String {
 
 /// What the steps of a launch have in common.
 #[derive(Clone, Copy, PartialEq)]
-struct Rule {
+enum Rule {
+    Update(Rated),
+    /// From a dtype to another.
+    Cast([DType; 2]),
+}
+
+/// An optimiser, the dtype of its parameters, and the learning rate.
+#[derive(Clone, Copy, PartialEq)]
+struct Rated {
     how: How,
     dtype: DType,
     rate: (DevicePtr, DType),
 }
 
-impl Rule {
-    fn of(how: How, x: &[Operand]) -> Rule {
+impl Rated {
+    fn of(how: How, x: &[Operand]) -> Rated {
         let rate = &x[x.len() - 1];
-        Rule { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
+        Rated { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
+    }
+}
+
+impl Rule {
+    /// Steps that fit into one table.
+    fn most(self) -> usize {
+        match self {
+            Rule::Update(of) => of.how.most(),
+            Rule::Cast(_) => MOST_CASTS,
+        }
+    }
+
+    fn launch(self, gpu: &Gpu, steps: &[Step]) -> Result<()> {
+        match self {
+            Rule::Update(of) => launch(gpu, of, steps),
+            Rule::Cast(dtypes) => launch_casts(gpu, dtypes, steps),
+        }
+    }
+
+    /// What a profile says of some elements.
+    fn timed(self, gpu: &Gpu, count: usize, at: Option<Line>, steps: &[Step]) -> Result<()> {
+        let of = |dtype: DType| Operand::dense(0, dtype, &[count]);
+        let run = || self.launch(gpu, steps);
+        match self {
+            Rule::Update(Rated { how, dtype, .. }) => {
+                let all = |operands| vec![of(dtype); operands];
+                let (inputs, outputs) = (&all(2 + how.states())[..], &all(1 + how.states())[..]);
+                gpu.timed(&Described { kernel: how.name(), inputs, outputs, at }, run)
+            }
+            Rule::Cast([from, to]) => {
+                let (inputs, outputs) = (&[of(from)], &[of(to)]);
+                gpu.timed(&Described { kernel: "cast", inputs, outputs, at }, run)
+            }
+        }
     }
 }
 
@@ -162,21 +210,51 @@ impl Updates {
         out: &[Operand],
         at: Option<Line>,
     ) -> Result<bool> {
-        let count = x[0].len();
-        if count == 0 || !x.iter().chain(out).all(Operand::is_dense) {
+        if x[0].len() == 0 || !x.iter().chain(out).all(Operand::is_dense) {
             return Ok(false);
         }
-        let rule = Rule::of(how, x);
+        let step = Step::of(how, x, out);
+        self.join(gpu, Rule::Update(Rated::of(how, x)), step, [x, out], at)
+    }
+
+    /// Adds a cast, which runs later. `false` if it must run now: only those between `f32` and 16
+    /// bits, of dense operands, have a table.
+    pub fn cast(
+        &mut self,
+        gpu: &Gpu,
+        x: &Operand,
+        out: &Operand,
+        at: Option<Line>,
+    ) -> Result<bool> {
+        let narrow = |dtype| matches!(dtype, DType::BF16 | DType::F16);
+        let fits = (x.dtype == DType::F32 && narrow(out.dtype))
+            || (narrow(x.dtype) && out.dtype == DType::F32);
+        if !fits || x.len() == 0 || !x.is_dense() || !out.is_dense() {
+            return Ok(false);
+        }
+        let step = Step { addresses: smallvec![out.at, x.at], count: x.len() };
+        let rule = Rule::Cast([x.dtype, out.dtype]);
+        self.join(gpu, rule, step, [std::slice::from_ref(x), std::slice::from_ref(out)], at)
+    }
+
+    fn join(
+        &mut self,
+        gpu: &Gpu,
+        rule: Rule,
+        step: Step,
+        [x, out]: [&[Operand]; 2],
+        at: Option<Line>,
+    ) -> Result<bool> {
         let range = |x: &Operand| (x.at, x.at + x.bytes() as u64);
         let meets = out.iter().map(range).any(|y| self.written.meet(y) || self.read.meet(y))
             || x.iter().map(range).any(|x| self.written.meet(x));
-        if meets || self.rule != Some(rule) || self.steps.len() >= how.most() {
+        if meets || self.rule != Some(rule) || self.steps.len() >= rule.most() {
             self.flush(gpu)?;
             (self.rule, self.at) = (Some(rule), at);
         }
         x.iter().for_each(|x| self.read.add(range(x)));
         out.iter().for_each(|y| self.written.add(range(y)));
-        self.steps.push(Step::of(how, x, out));
+        self.steps.push(step);
         Ok(true)
     }
 
@@ -186,13 +264,8 @@ impl Updates {
         (self.read, self.written) = Default::default();
         match self.rule.take() {
             Some(rule) if !steps.is_empty() => {
-                // For a profile: operands of as many elements as all parameters have.
-                let count = [steps.iter().map(|step| step.count).sum()];
-                let all = |operands| vec![Operand::dense(0, rule.dtype, &count); operands];
-                let states = rule.how.states();
-                let (inputs, outputs) = (&all(2 + states)[..], &all(1 + states)[..]);
-                let what = Described { kernel: rule.how.name(), inputs, outputs, at: self.at };
-                let done = gpu.timed(&what, || launch(gpu, rule, &steps));
+                let count = steps.iter().map(|step| step.count).sum();
+                let done = rule.timed(gpu, count, self.at, &steps);
                 done.map_err(|error| match self.at {
                     Some(at) => error.at(at),
                     None => error,
@@ -230,23 +303,46 @@ pub(crate) fn run(gpu: &Gpu, how: How, x: &[Operand], out: &[Operand]) -> Result
             to
         });
     }
-    launch(gpu, Rule::of(how, &dense), &[Step::of(how, &dense, out)])
+    launch(gpu, Rated::of(how, &dense), &[Step::of(how, &dense, out)])
 }
 
-fn launch(gpu: &Gpu, rule: Rule, steps: &[Step]) -> Result<()> {
-    let Rule { how, dtype, rate } = rule;
+fn launch(gpu: &Gpu, rule: Rated, steps: &[Step]) -> Result<()> {
+    let Rated { how, dtype, rate } = rule;
     let (name, flags, _) = how.variant();
     let key = Key::Named(name, smallvec![dtype, rate.1], flags);
     let kernel = gpu.kernels.get(gpu, &key, || text(how, dtype, rate.1))?;
     let mut words: SmallVec<[u64; WORDS]> = smallvec![rate.0, gpu.stop_word(), steps.len() as u64];
     words.extend(how.numbers().map(f64::to_bits));
+    let blocks = table(&mut words, steps);
+    words.resize(HEAD + how.most() * how.words(), 0);
+    gpu.launch(kernel, blocks, BLOCK, &words)
+}
+
+/// Adds the steps to the parameters of a kernel, and returns the number of blocks that they take.
+fn table(words: &mut SmallVec<[u64; WORDS]>, steps: &[Step]) -> usize {
     let mut blocks = 0;
     for step in steps {
         blocks += step.count.div_ceil(CHUNK);
         words.extend_from_slice(&step.addresses);
         words.extend([step.count as u64, blocks as u64]);
     }
-    words.resize(HEAD + how.most() * how.words(), 0);
+    blocks
+}
+
+/// The source of the kernel for casts.
+pub(crate) fn cast_text([from, to]: [DType; 2]) -> String {
+    let (f, t) = (element(from), element(to));
+    format!(
+        "{PRELUDE}typedef {f} F;\ntypedef {t} T;\n#define MOST {MOST_CASTS}\n#define CHUNK {CHUNK}\n{CASTS}"
+    )
+}
+
+fn launch_casts(gpu: &Gpu, dtypes: [DType; 2], steps: &[Step]) -> Result<()> {
+    let key = Key::Named("casts", SmallVec::from_slice(&dtypes), smallvec![]);
+    let kernel = gpu.kernels.get(gpu, &key, || cast_text(dtypes))?;
+    let mut words: SmallVec<[u64; WORDS]> = smallvec![steps.len() as u64];
+    let blocks = table(&mut words, steps);
+    words.resize(1 + MOST_CASTS * CAST_WORDS, 0);
     gpu.launch(kernel, blocks, BLOCK, &words)
 }
 

@@ -22,6 +22,8 @@ mod devices;
 mod failing;
 #[path = "table/kernels.rs"]
 mod kernels;
+#[path = "table/layer_norm.rs"]
+mod layer_norm;
 #[path = "table/linalg.rs"]
 mod linalg;
 #[path = "table/naive.rs"]

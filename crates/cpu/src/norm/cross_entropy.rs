@@ -25,25 +25,25 @@ pub(crate) fn cross_entropy(
 }
 
 /// From logits, classes and `dy` (`[n]`, in the compute type): `(softmax(row) − onehot(class)) ·
-/// dy`,
-/// `[n, c]`. The result may be in the memory of the logits.
+/// dy`, `[n, c]`, which may be in the memory of the logits, and the losses of [`cross_entropy`].
 pub(crate) fn cross_entropy_vjp(
     logits: Source<'_>,
     classes: Source<'_>,
     dy: Source<'_>,
     out: Sink<'_>,
+    losses: Sink<'_>,
 ) -> Result<(), IndexError> {
     check(classes, logits.shape[1])?;
-    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, Some(dy), out));
+    with_elem!(float logits.dtype, E => rows::<E>(logits, classes, Some((dy, out)), losses));
     Ok(())
 }
 
 struct LossRows<'a> {
     logits: Source<'a>,
     classes: Source<'a>,
-    /// The cotangent, for the gradient.
-    dy: Option<Source<'a>>,
-    out: *mut u8,
+    /// The cotangent and the result, for the gradient.
+    gradient: Option<(Source<'a>, *mut u8)>,
+    losses: *mut u8,
     from: usize,
     to: usize,
 }
@@ -51,10 +51,10 @@ struct LossRows<'a> {
 fn rows<E: Elem<Compute: Float>>(
     logits: Source<'_>,
     classes: Source<'_>,
-    dy: Option<Source<'_>>,
-    out: Sink<'_>,
+    gradient: Option<(Source<'_>, Sink<'_>)>,
+    losses: Sink<'_>,
 ) {
-    if out.is_empty() {
+    if losses.is_empty() {
         return;
     }
     let (count, c) = (logits.shape[0], logits.shape[1]);
@@ -62,7 +62,8 @@ fn rows<E: Elem<Compute: Float>>(
     let each = (TASK / c.max(32)).max(1);
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        let of = LossRows { logits, classes, dy, out: { out }.ptr, from, to };
+        let gradient = gradient.map(|(dy, out)| (dy, out.ptr));
+        let of = LossRows { logits, classes, gradient, losses: { losses }.ptr, from, to };
         vectorised((of, PhantomData::<E>));
     });
 }
@@ -70,7 +71,7 @@ fn rows<E: Elem<Compute: Float>>(
 impl<E: Elem<Compute: Float>> SimdTask for (LossRows<'_>, PhantomData<E>) {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let LossRows { logits, classes, dy, out, from, to } = self.0;
+        let LossRows { logits, classes, gradient, losses, from, to } = self.0;
         let c = logits.shape[1];
         let infinity = E::Compute::real(f64::NEG_INFINITY);
         let (mut a, mut p) =
@@ -87,19 +88,20 @@ impl<E: Elem<Compute: Float>> SimdTask for (LossRows<'_>, PhantomData<E>) {
                 // Checked before: less than `c`.
                 let class = *classes.ptr.cast::<i64>().offset(at * classes.strides[0]) as usize;
                 let most = largest(a);
-                if let Some(dy) = dy {
+                let by = shift(most);
+                let total = exp_sum::<E::Compute, I>(a, by, p, Prefetch::NONE);
+                losses.cast::<E::Compute>().add(i).write(total.log::<I>() - (a[class] - by));
+                if let Some((dy, out)) = gradient {
                     let dy = *dy.ptr.cast::<E::Compute>().offset(at * dy.strides[0]);
                     let one = E::Compute::real(1.0);
-                    let scale = one / exp_sum::<E::Compute, I>(a, most, p, Prefetch::NONE);
+                    // A row whose largest logit is infinite has no gradient.
+                    let scale =
+                        if most.finite() { one / total } else { E::Compute::real(f64::NAN) };
                     let out = out.cast::<E>().add(i * c);
                     for (j, &p) in p[..c].iter().enumerate() {
                         out.add(j).write(E::store(p * scale * dy));
                     }
                     out.add(class).write(E::store((p[class] * scale - one) * dy));
-                } else {
-                    let by = shift(most);
-                    let total = exp_sum::<E::Compute, I>(a, by, p, Prefetch::NONE);
-                    out.cast::<E::Compute>().add(i).write(total.log::<I>() - (a[class] - by));
                 }
             }
         }

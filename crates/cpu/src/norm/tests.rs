@@ -425,17 +425,22 @@ fn cross_entropies<T: Sample, C: Sample>() {
             }
             let got = run::<C>(&[n], |out| cross_entropy(x.source(), classes, out).unwrap());
             close::<T>(&got, &loss, &format!("cross_entropy {what}"));
+            let losses = got;
+            let mut again: Vec<C> = vec![C::of_f64(7.0); n];
+            let ptr: *mut u8 = again.as_mut_ptr().cast();
+            let of_losses = Sink { ptr, shape: &[n], dtype: C::DTYPE };
             let got = run::<T>(&shape, |out| {
-                cross_entropy_vjp(x.source(), classes, dy.source(), out).unwrap()
+                cross_entropy_vjp(x.source(), classes, dy.source(), out, of_losses).unwrap()
             });
             close::<T>(&got, &slope, &format!("cross_entropy_vjp {what}"));
+            assert_eq!(again.iter().map(|&v| v.f64()).collect::<Vec<_>>(), losses, "{what}");
             // Over the logits, where these are dense.
             let mut over: Vec<T> = x.values.iter().map(|&v| T::of_f64(v)).collect();
             let ptr: *mut u8 = over.as_mut_ptr().cast();
             let (shape, strides) = (&shape[..], [c as isize, 1]);
             let logits = Source { ptr, shape, strides: &strides, dtype: T::DTYPE };
             let out = Sink { ptr, shape, dtype: T::DTYPE };
-            cross_entropy_vjp(logits, classes, dy.source(), out).unwrap();
+            cross_entropy_vjp(logits, classes, dy.source(), out, of_losses).unwrap();
             assert_eq!(over.into_iter().map(T::f64).collect::<Vec<_>>(), got, "in place, {what}");
         }
     }
@@ -601,5 +606,5 @@ fn speed() {
     time("layer_norm", &|| layer_norm(1e-5, x, w, w, out));
     time("layer_norm_vjp", &|| layer_norm_vjp(1e-5, x, w, dy, out, dw, db));
     time("cross_entropy", &|| cross_entropy(x, classes, rows_out).unwrap());
-    time("cross_entropy_vjp", &|| cross_entropy_vjp(x, classes, one, out).unwrap());
+    time("cross_entropy_vjp", &|| cross_entropy_vjp(x, classes, one, out, rows_out).unwrap());
 }

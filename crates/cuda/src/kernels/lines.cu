@@ -326,10 +326,11 @@ extern "C" __global__ void k(Lines p) {
 #endif
 
 #ifdef CROSS_ENTROPY
-// p: logits, classes, out, fault, dy; len: classes, c: the call. A block of THREADS has a row, and a
-// thread takes VECTOR elements at once: more than one only if rows are contiguous and aligned.
-// Losses and dy are in the compute type. Operands: 0 = logits, 1 = classes, 2 = out, 3 = dy.
-// step: along the classes. The gradient may be written over the logits.
+// p: logits, classes, gradient, fault, dy, losses; len: classes, c: the call. A block of THREADS has
+// a row, and a thread takes VECTOR elements at once: more than one only if rows are contiguous and
+// aligned. Losses and dy are in the compute type. Operands: 0 = logits, 1 = classes, 2 = gradient,
+// 3 = dy; losses are dense. step: along the classes. With VJP there is a gradient, which may be
+// written over the logits: these are read before.
 struct __align__(sizeof(E) * VECTOR) Vector { E e[VECTOR]; };
 // The exponential of a difference that is not above zero. Where logits have 16 bits, one rounded
 // product is enough: it is off by 2^-24 of the difference, and half as many instructions are what
@@ -350,6 +351,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Lines p) {
   i64 o[4]; offsets(p, blockIdx.x, 4, o);
   const E* x = (const E*)p.p[0] + o[0];
   const i64 wanted = ((const i64*)p.p[1])[o[1]];
+  if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, blockIdx.x, wanted, (i64)p.len); return; }
+  const C chosen = load(x[wanted * p.step[0]]);
   const u64 from = threadIdx.x * VECTOR, by = THREADS * VECTOR;
   // One pass: the sum is that of exponentials less the largest so far. The next vector is on its
   // way while one is added.
@@ -370,26 +373,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Lines p) {
   }
   const C largest = over_row<Max, THREADS>(most, (C)-INF), less = origin(largest);
   sum = over_row<Sum, THREADS>(sum * lessened(most, largest), (C)0);
-  if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, blockIdx.x, wanted, (i64)p.len); return; }
+  if (threadIdx.x == 0) ((C*)p.p[5])[blockIdx.x] = largest + u_log(sum) - chosen;
 #ifdef VJP
   // An infinite logit has no gradient, as on the CPU.
-  const C dy = ((const C*)p.p[4])[o[3]], scale = largest == (C)INF ? (C)NOT_A_NUMBER : (C)1 / sum;
+  const C dy = ((const C*)p.p[4])[o[3]], share = largest == (C)INF ? (C)NOT_A_NUMBER : (C)1 / sum;
+  const C scale = share * dy;
   E* out = (E*)p.p[2] + o[2];
   if (from < p.len) next = vector(x, from, p.step[0]);
   for (u64 j = from; j < p.len; j += by) {
     Vector v = next;
     if (j + by < p.len) next = vector(x, j + by, p.step[0]);
-    const u64 behind = (u64)wanted - j;
-    const int hot = behind < VECTOR ? (int)behind : -1;
 #pragma unroll
-    for (int e = 0; e < VECTOR; e++) {
-      const C y = power(load(v.e[e]) - less) * scale;
-      store(v.e[e], (e == hot ? y - (C)1 : y) * dy);
+    for (int e = 0; e < VECTOR; e++) store(v.e[e], power(load(v.e[e]) - less) * scale);
+    // In one vector of the row is the class.
+    const u64 behind = (u64)wanted - j;
+    if (behind < VECTOR) {
+#pragma unroll
+      for (int e = 0; e < VECTOR; e++) if (e == (int)behind) store(v.e[e], (power(chosen - less) * share - (C)1) * dy);
     }
     *(Vector*)(VECTOR > 1 ? out + j : out + (i64)j * p.step[2]) = v;
   }
-#else
-  if (threadIdx.x == 0) ((C*)p.p[2])[o[2]] = largest + u_log(sum) - load(x[wanted * p.step[0]]);
 #endif
 }
 #endif

@@ -51,7 +51,7 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
                 let message = format!("the losses of {logits} have no cotangent {dy}");
                 return Err(Error::dtype(op, message).on([logits, dy]));
             }
-            logits.clone()
+            return Ok(smallvec![logits.clone(), dy.clone()]);
         }
         Fused::Sgd(how) => return update::sgd(how, inputs),
         Fused::Adam(how) => return update::adam(how, inputs),

@@ -32,7 +32,8 @@ pub enum Fused {
     /// compute type.
     CrossEntropy,
     /// From logits, classes and `dy` in the compute type: `(softmax(row) − onehot(class)) · dy`,
-    /// in the dtype of the logits.
+    /// in the dtype of the logits, and the losses of [`Fused::CrossEntropy`], which it computes
+    /// on the way.
     CrossEntropyVjp,
     /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask
     /// `[b…, h, l, s]` if it has one (added, or of `bool`: true where a query may attend), and a
@@ -110,7 +111,7 @@ impl Fused {
             Fused::BatchNorm(_)        => row("batch_norm", 3),
             Fused::BatchNormVjp(_)     => row("vjp.batch_norm", 3),
             Fused::CrossEntropy        => row("cross_entropy", 1).may_fail(),
-            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail().replaces(),
+            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 2).may_fail().replaces(),
             Fused::Attention(_)        => row("attention", 2).strided(1),
             Fused::AttentionVjp(_)     => row("vjp.attention", 3).strided(3),
             Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),

@@ -15,6 +15,7 @@
 //! | [`fold`] | computes constants | no |
 //! | [`simplify`] | rewrites by a table of named rules | no |
 //! | [`layout`] | merges products, removes copies before them | sums of products in another order |
+//! | [`losses`] | takes the losses of a cross-entropy from the op that computes its gradient | no |
 //! | [`channels_last`] | keeps images with their channels last, where a target convolves so | sums in another order |
 //! | [`budget`] | recomputes what does not fit into a byte budget, if one is set | no |
 //! | [`remat`] | recomputes cheap values near their use | no |
@@ -35,6 +36,7 @@ mod fold;
 mod fuse;
 mod inline;
 mod layout;
+mod losses;
 mod norms;
 mod ordered;
 mod overlap;
@@ -56,6 +58,7 @@ pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
 pub use inline::{has_bodies, inline};
 pub use layout::layout;
+pub use losses::losses;
 pub use norms::norms;
 pub use overlap::{overlap, overlap_on};
 pub use pipeline::{Pass, Pipeline, Stage, order};

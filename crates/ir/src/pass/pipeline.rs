@@ -3,8 +3,8 @@
 use super::ordered::check_kept;
 use super::{
     Constant, Epilogue, Target, channels_last, common_subexpressions, dead_code, epilogue_where,
-    fold, fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
-    stores,
+    fold, fuse_within, inline, layout, losses, norms, overlap_on, remat_where, schedule_on,
+    simplify, stores,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -79,6 +79,7 @@ impl<'a> Pipeline<'a> {
             .then("layout", layout)
             .then("simplify", simplify)
             .then("dead_code", dead_code)
+            .then("losses", losses)
     }
 
     /// The passes after it.

@@ -3,7 +3,9 @@
 //! Greedy list scheduling: of the equations whose operands are computed, the one that frees most
 //! (the last reads it does, minus its results) comes next; of several, the first in the original
 //! order. What replaces an input waits for ops that may fail, and a collective for those before it.
-//! Views, literals and counters need no memory, but a view keeps its base alive. So does `after`.
+//! Where a target runs casts that follow one another as one kernel ([`Target::casts_first`]), those
+//! of inputs that are in memory at the peak anyway come first. Views, literals and counters need no
+//! memory, but a view keeps its base alive. So does `after`.
 //!
 //! Guarantees: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`]
 //! is not higher than before (an order that would raise it is discarded). Programs inside control
@@ -46,23 +48,58 @@ pub fn schedule_on(program: &Program, target: Target) -> Program {
         Equation { op, ..e.clone() }
     };
     let ordered: Vec<Equation> = order.iter().map(|&i| inside(&program.equations[i])).collect();
-    let ordered = Program { equations: ordered, ..program.clone() };
-    if peak_bytes(&ordered) < peak_bytes(program) {
-        return ordered.renumbered();
+    let mut ordered = Program { equations: ordered, ..program.clone() };
+    if peak_bytes(&ordered) >= peak_bytes(program) {
+        ordered.equations = program.equations.iter().map(inside).collect();
     }
-    let equations = program.equations.iter().map(inside).collect();
-    Program { equations, ..program.clone() }.renumbered()
+    match target.casts_first {
+        true => casts_first(ordered).renumbered(),
+        false => ordered.renumbered(),
+    }
+}
+
+/// With the casts of inputs first whose results are in memory at the peak, if that raises no peak.
+fn casts_first(program: Program) -> Program {
+    let peak = peak(&program);
+    let (roots, _) = memory(&program);
+    let mut last = vec![0; program.specs.len()];
+    for (i, e) in program.equations.iter().enumerate() {
+        e.inputs.iter().for_each(|v| last[roots[v.index()].index()] = i);
+    }
+    let is_first = |(i, e): (usize, &Equation)| {
+        let cast = matches!(e.op, Op::Cast(_)) && program.inputs.contains(&e.inputs[0]);
+        cast && i <= peak.at && last[e.outputs[0].index()] >= peak.at
+    };
+    let first: Vec<bool> = program.equations.iter().enumerate().map(is_first).collect();
+    let of = |wanted: bool| {
+        let equations = program.equations.iter().zip(&first);
+        equations.filter(move |(_, first)| **first == wanted).map(|(e, _)| e.clone())
+    };
+    let moved = Program { equations: of(true).chain(of(false)).collect(), ..program.clone() };
+    if peak_bytes(&moved) <= peak.bytes { moved } else { program }
 }
 
 /// The most bytes that variables other than inputs take at a time, if each is freed after its last
 /// use and shares its memory with none but its views.
 pub fn peak_bytes(program: &Program) -> usize {
+    peak(program).bytes
+}
+
+/// The most bytes at a time, and the first equation at which there are so many.
+struct Peak {
+    bytes: usize,
+    at: usize,
+}
+
+fn peak(program: &Program) -> Peak {
     let (roots, bytes) = memory(program);
     let mut left = reads(program, &roots);
-    let (mut now, mut most) = (0, 0);
-    for e in &program.equations {
+    let (mut now, mut most) = (0, Peak { bytes: 0, at: 0 });
+    for (at, e) in program.equations.iter().enumerate() {
         now += e.outputs.iter().map(|v| bytes[v.index()]).sum::<usize>();
-        most = most.max(now);
+        if now > most.bytes {
+            most = Peak { bytes: now, at };
+        }
         e.inputs.iter().for_each(|v| left[roots[v.index()].index()] -= 1);
         for v in distinct_roots(e.inputs.iter().chain(&e.outputs), &roots) {
             if left[v.index()] == 0 {

@@ -39,6 +39,9 @@ pub struct Target {
     /// Whether the kernels of ops with [`Op::strided_results`] write them through strides: then the
     /// plan lays them out as their readers want them.
     pub strided_results: bool,
+    /// Whether casts that follow one another are one kernel: then those of inputs come first, where
+    /// that takes no more memory ([`schedule`](super::schedule())).
+    pub casts_first: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
@@ -71,6 +74,7 @@ impl Default for Target {
             stores_twice: false,
             overlap: true,
             strided_results: false,
+            casts_first: false,
             scratch: false,
         }
     }

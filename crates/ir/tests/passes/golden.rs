@@ -18,6 +18,7 @@ const SUMS: Limits = Limits {
     long: 65536,
     columns: 4,
     column_row: [8, 8192],
+    biased_products: true,
 };
 
 fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
@@ -27,12 +28,14 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "fold" => Box::new(|p| fold(p, &evaluate)),
         "simplify" => Box::new(simplify),
         "layout" => Box::new(layout),
+        "losses" => Box::new(losses),
         "channels_last" => Box::new(|p| channels_last(p, &[DType::BF16])),
         "remat" => Box::new(remat),
         "fuse" => Box::new(fuse),
         "norms" => Box::new(|p| norms(p, SUMS)),
         "fuse_with_sums" => Box::new(|p| fuse_within(p, SUMS)),
         "epilogue" => Box::new(epilogue),
+        "library_epilogue" => Box::new(|p| epilogue_where(p, Epilogue::Library)),
         "stores" => Box::new(stores),
         "schedule" => Box::new(schedule),
         "standard" => Box::new(|p| {

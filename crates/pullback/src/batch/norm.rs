@@ -70,14 +70,20 @@ pub(crate) fn cross_entropy_vjp(op: &Op, examples: &[BatchedValue], n: usize) ->
     }
     let wide = logits.value.wide();
     let one = wide.new_splat(Scalar::from(1.0), dy.shape(), wide.dtype());
-    let slope = apply(op.clone(), &[&wide, &classes.value, &one]);
-    let dx = slope * dy.value.wide().unsqueeze(-1);
-    smallvec![BatchedValue::batched(dx.cast(logits.value.dtype()))]
+    let mut results = apply_all(op.clone(), &[&wide, &classes.value, &one]).into_iter();
+    let gradient = |slope: Tensor| {
+        let dx = slope * dy.value.wide().unsqueeze(-1);
+        BatchedValue::batched(dx.cast(logits.value.dtype()))
+    };
+    let dx = results.next().map(gradient);
+    let losses = results.map(|value| BatchedValue { value, batched: false });
+    dx.into_iter().chain(losses).collect()
 }
 
 fn rows(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let count = examples[0].shape()[0];
     let joined: Vec<Tensor> = examples.iter().map(|x| join(&x.spread(n), 0)).collect();
-    let y = apply(op.clone(), &joined.iter().collect::<Vec<_>>());
-    smallvec![BatchedValue::batched(part(&y, 0, n, count))]
+    let results = apply_all(op.clone(), &joined.iter().collect::<Vec<_>>());
+    let each = |y: Tensor| BatchedValue::batched(part(&y, 0, n, count));
+    results.into_iter().map(each).collect()
 }

@@ -151,7 +151,8 @@ pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
 }
 
 fn cross_entropy_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
-    let back = |dy: &Tensor| apply(Op::Fused(Fused::CrossEntropyVjp), &[f.x(0), f.x(1), dy]);
+    let op = Op::Fused(Fused::CrossEntropyVjp);
+    let back = |dy: &Tensor| apply_all(op, &[f.x(0), f.x(1), dy]).into_first();
     smallvec![dys[0].as_ref().map(back), None]
 }
 
@@ -164,12 +165,12 @@ fn cross_entropy_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     t[0].iter().map(along).collect()
 }
 
-/// (softmax − onehot)·dy
+/// (softmax − onehot)·dy, and the losses.
 pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Tensors {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
     let hot = classes.one_hot_unchecked(logits.shape()[1], dy.dtype());
     let dx = (logits.wide().softmax(1) - hot) * dy.unsqueeze(1);
-    Tensors::One(dx.cast(logits.dtype()))
+    Tensors::from([dx.cast(logits.dtype()), logits.row_cross_entropy(classes)])
 }
 
 impl Tensor {

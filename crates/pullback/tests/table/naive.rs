@@ -1,7 +1,7 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
 use super::special::{self, erf};
-use super::{attention, batch_norm, order, update};
+use super::{attention, batch_norm, layer_norm, order, update};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -38,7 +38,7 @@ impl Array {
         &self.values[ravel(index, &self.shape) * n..][..n]
     }
 
-    fn map(&self, f: impl Fn(f64) -> f64) -> Array {
+    pub fn map(&self, f: impl Fn(f64) -> f64) -> Array {
         Array { values: self.values.iter().map(|&v| f(v)).collect(), ..self.clone() }
     }
 
@@ -542,25 +542,22 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
         Fused::LayerNorm(eps) => {
             let lead = x[0].shape.len() - x[1].shape.len();
             like(&mut |i| {
-                let (mean, scale) = moments(&x[0], &i[..lead], &x[1].shape, eps.0);
+                let (mean, scale) = layer_norm::moments(&x[0], &i[..lead], &x[1].shape, eps.0);
                 (x[0].at(i) - mean) * scale * x[1].at(&i[lead..]) + x[2].at(&i[lead..])
             })
         }
-        Fused::LayerNormVjp(eps) => layer_norm_vjp(eps.0, &x[0], &x[1], &x[2]),
+        Fused::LayerNormVjp(eps) => layer_norm::backward(eps.0, &x[0], &x[1], &x[2]),
         Fused::BatchNorm(eps) => batch_norm::forward(eps.0, x),
         Fused::BatchNormVjp(eps) => batch_norm::backward(eps.0, x),
-        Fused::CrossEntropy => {
-            let n = x[1].shape.clone();
-            let loss = |i: &[usize]| {
-                let row: Vec<f64> = (0..x[0].shape[1]).map(|k| x[0].at(&[i[0], k])).collect();
-                log_sum_exp(&row) - row[x[1].at(i) as usize]
-            };
-            vec![Array::make(&n, x[0].dtype.compute(), loss)]
+        Fused::CrossEntropy => vec![losses(x)],
+        Fused::CrossEntropyVjp => {
+            let mut results = like(&mut |i| {
+                let hit = f64::from(u8::from(x[1].at(&i[..1]) as usize == i[1]));
+                ((x[0].at(i) - log_sum_exp(&x[0].line(i, 1))).exp() - hit) * x[2].at(&i[..1])
+            });
+            results.push(losses(x));
+            results
         }
-        Fused::CrossEntropyVjp => like(&mut |i| {
-            let hit = f64::from(u8::from(x[1].at(&i[..1]) as usize == i[1]));
-            ((x[0].at(i) - log_sum_exp(&x[0].line(i, 1))).exp() - hit) * x[2].at(&i[..1])
-        }),
         Fused::Attention(a) => attention::forward(a, x),
         Fused::AttentionVjp(a) => attention::backward(a, x),
         Fused::Sgd(how) => update::sgd(how, x),
@@ -568,33 +565,10 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
     }
 }
 
-/// Mean and 1/σ of one row.
-fn moments(x: &Array, head: &[usize], tail: &[usize], eps: f64) -> (f64, f64) {
-    let row: Vec<f64> = indices(tail).iter().map(|t| x.at(&[head, t].concat())).collect();
-    let n = row.len() as f64;
-    let mean = row.iter().sum::<f64>() / n;
-    let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
-    (mean, 1.0 / (var + eps).sqrt())
-}
-
-fn layer_norm_vjp(eps: f64, x: &Array, w: &Array, dy: &Array) -> Vec<Array> {
-    let lead = x.shape.len() - w.shape.len();
-    let mut dx = x.clone();
-    let (mut dw, mut db) = (w.map(|_| 0.0), w.map(|_| 0.0));
-    let tails = indices(&w.shape);
-    for head in indices(&x.shape[..lead]) {
-        let (mean, scale) = moments(x, &head, &w.shape, eps);
-        let at = |a: &Array, t: &[usize]| a.at(&[&head, t].concat());
-        let hat = |t: &[usize]| (at(x, t) - mean) * scale;
-        let n = tails.len() as f64;
-        let g_mean = tails.iter().map(|t| at(dy, t) * w.at(t)).sum::<f64>() / n;
-        let gx_mean = tails.iter().map(|t| at(dy, t) * w.at(t) * hat(t)).sum::<f64>() / n;
-        for (k, t) in tails.iter().enumerate() {
-            dx.values[ravel(&[&head, &t[..]].concat(), &x.shape)] =
-                scale * (at(dy, t) * w.at(t) - g_mean - hat(t) * gx_mean);
-            dw.values[k] += at(dy, t) * hat(t);
-            db.values[k] += at(dy, t);
-        }
-    }
-    vec![dx, dw, db]
+/// The cross-entropy of each row.
+fn losses(x: &[Array]) -> Array {
+    Array::make(&x[1].shape, x[0].dtype.compute(), |i: &[usize]| {
+        let row = x[0].last_line(&i[..1]);
+        log_sum_exp(row) - row[x[1].at(i) as usize]
+    })
 }

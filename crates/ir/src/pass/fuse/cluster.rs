@@ -6,7 +6,7 @@ use super::{
     FusionKind, Limits, Origin, column_length, inner_axes, is_point, repeats_rows, row_length,
     with_shape,
 };
-use crate::{DType, Device, Layout, Op, Program, Reduction, Scalar, Shape, Spec, Var};
+use crate::{Binary, DType, Device, Layout, Op, Program, Reduction, Scalar, Shape, Spec, Var};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -34,6 +34,8 @@ pub(super) struct Cluster {
     literals: FxHashSet<(Scalar, DType)>,
     /// The keys of random numbers.
     keys: SmallVec<[Var; 1]>,
+    /// It is the sum of a product and a bias, which the product will compute.
+    closed: bool,
 }
 
 impl Cluster {
@@ -87,6 +89,8 @@ pub(super) struct Clusters<'a> {
     pub(super) kinds: Vec<FusionKind>,
     pub(super) origins: Vec<Origin>,
     made: Vec<Option<usize>>,
+    /// How often each variable is read.
+    uses: Vec<usize>,
     cluster_of: Vec<Option<ClusterRef>>,
     /// Levels of what is computed outside clusters.
     levels: Vec<u32>,
@@ -107,6 +111,7 @@ impl<'a> Clusters<'a> {
             kinds: Vec::with_capacity(program.equations.len()),
             origins: (0..count as u32).map(root).collect(),
             made: program.definitions(),
+            uses: program.uses(),
             cluster_of: vec![None; count],
             levels: vec![0; count],
             ordered: 0,
@@ -280,6 +285,7 @@ impl<'a> Clusters<'a> {
             loads: FxHashSet::default(),
             literals: FxHashSet::default(),
             keys: SmallVec::new(),
+            closed: false,
         });
         id
     }
@@ -304,7 +310,8 @@ impl<'a> Clusters<'a> {
                 near.push(cluster_ref.cluster);
             }
         }
-        near.retain(|c| self.has_room_for(*c, made.len()));
+        let biased = self.is_biased_product(i);
+        near.retain(|c| !biased && self.has_room_for(*c, made.len()));
         near.sort_by_key(|&c| std::cmp::Reverse(self.clusters[c as usize].level));
         if let Some((&first, others)) = near.split_first() {
             for &other in others {
@@ -333,13 +340,41 @@ impl<'a> Clusters<'a> {
         let cluster = self.start(made, level);
         loads.iter().for_each(|(root, _)| self.read(*root, level));
         self.clusters[cluster as usize].loads.extend(loads);
+        self.clusters[cluster as usize].closed = biased;
         self.add(cluster, i, Made::Element);
     }
 
-    /// Whether a cluster has this many elements, or rows.
+    /// Whether an op can join a cluster, of this many elements or rows.
     fn has_room_for(&self, c: u32, len: usize) -> bool {
         let cluster = &self.clusters[c as usize];
-        cluster.len == len || cluster.rows() == Some(len)
+        !cluster.closed && (cluster.len == len || cluster.rows() == Some(len))
+    }
+
+    /// Whether this is the sum of a product of matrices, which nothing else reads, and a row, and
+    /// several ops read the sum.
+    fn is_biased_product(&self, i: usize) -> bool {
+        let e = &self.program.equations[i];
+        let wanted = self.limits.biased_products && e.op == Op::Binary(Binary::Add);
+        if !wanted || self.uses[e.outputs[0].index()] < 2 {
+            return false;
+        }
+        let sum = |product: Var, row: Var| {
+            let (product, row) = (&self.origins[product.index()], &self.origins[row.index()]);
+            let (of, added) = (self.spec(product.root), self.spec(row.root));
+            let alone =
+                self.op(product.root) == Some(&Op::Dot) && self.uses[product.root.index()] == 1;
+            let &[_, columns] = &of.shape[..] else { return false };
+            let repeated = |layout: &Layout| {
+                let [outer @ .., last] = &layout.strides[..] else { return false };
+                layout.offset == 0 && *last == 1 && outer.iter().all(|&stride| stride == 0)
+            };
+            alone
+                && product.in_place(of)
+                && matches!(of.dtype, DType::F32 | DType::BF16 | DType::F16)
+                && (added.dtype, added.len()) == (of.dtype, columns)
+                && row.layout.as_ref().is_some_and(repeated)
+        };
+        sum(e.inputs[0], e.inputs[1]) || sum(e.inputs[1], e.inputs[0])
     }
 
     /// Whether an op reads all that a cluster makes for it in place, or row by row.
@@ -507,7 +542,8 @@ impl<'a> Clusters<'a> {
     fn reduce_in(&mut self, c: u32, length: usize, shape: &Shape) -> bool {
         let cluster = &self.clusters[c as usize];
         let inputs = cluster.loads.len() + cluster.keys.len();
-        if cluster.row.is_some_and(|n| n != length)
+        if cluster.closed
+            || cluster.row.is_some_and(|n| n != length)
             || !self.within(cluster.len, cluster.instructions() + 1, inputs)
         {
             return false;

@@ -14,9 +14,11 @@
 //! row value that is repeated along its row is used directly. Literals and counters are recomputed
 //! in each region. A reduction over the trailing axes joins the cluster that computes its operand,
 //! and sets the row length. So does a sum over the leading axes, as a sum over the rows, if the
-//! target has kernels for that; what reads such a sum is in another region. Clusters that an op
-//! reads are merged if allowed; at the end, so are
-//! those over one domain that read the same values, and all scalar ones.
+//! target has kernels for that; what reads such a sum is in another region. The sum of a product
+//! and a bias is a region that nothing joins, where a target's products add a bias and the sum has
+//! to be stored anyway ([`Limits::biased_products`]). Clusters that an op reads are merged if
+//! allowed; at the end, so are those over one domain that read the same values, and all scalar
+//! ones.
 //!
 //! Before that, views are moved in front of pointwise ops with no other reader, so that they are
 //! views of memory.
@@ -66,11 +68,14 @@ pub struct Limits {
     pub columns: usize,
     /// They are if a row has at least and at most so many elements.
     pub column_row: [usize; 2],
+    /// Whether products add a bias at no cost ([`Epilogue::Library`](super::Epilogue)). A sum of a
+    /// product and a row that several ops read, and which is stored anyway, is then left to it.
+    pub biased_products: bool,
 }
 
 impl Default for Limits {
     /// 192 instructions, 32 operands; six times as many over up to 64 elements. Rows of more than
-    /// 65536 are long. No sums over the rows.
+    /// 65536 are long. No sums over the rows, no products with a bias.
     fn default() -> Limits {
         Limits {
             instructions: 192,
@@ -80,6 +85,7 @@ impl Default for Limits {
             long: 65536,
             columns: 0,
             column_row: [0, 0],
+            biased_products: false,
         }
     }
 }

@@ -19,7 +19,8 @@ impl Clusters<'_> {
         };
         let level = one.level.max(two.level);
         let incompatible = one.len != two.len || one.device != two.device;
-        if incompatible || level >= one.read_at.min(two.read_at) {
+        let closed = one.closed || two.closed;
+        if incompatible || closed || level >= one.read_at.min(two.read_at) {
             return false;
         }
         let instructions = one.instructions() + two.instructions();
