@@ -32,7 +32,7 @@ pub const TARGET: Target = Target {
     overlap: true,
     // Kernels write dense results.
     strided_results: false,
-    casts_first: false,
+    joins_casts: false,
     // A kernel that finds no memory panics.
     scratch: false,
 };

@@ -140,7 +140,7 @@ impl DeviceBackend for Backend {
             overlap: true,
             // Attention does.
             strided_results: true,
-            casts_first: true,
+            joins_casts: true,
             scratch: true,
             ..Target::default()
         }

@@ -456,7 +456,7 @@ pub(crate) fn cross_entropy(
     };
     let all = fits(logits) && gradient.is_none_or(|[_, out]| fits(out));
     let vector = if len.is_multiple_of(vector) && all { vector } else { 1 };
-    let threads = if len >= 8192 { 1024 } else { BLOCK };
+    let threads = if len >= 8192 { 512 } else { BLOCK };
     let vjp = if gradient.is_some() { "#define VJP\n" } else { "" };
     let more = format!("{vjp}#define VECTOR {vector}\n#define THREADS {threads}\n");
     let variant = u32::from(gradient.is_some()) + 2 * vector as u32 + 64 * threads as u32;

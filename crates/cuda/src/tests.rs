@@ -203,7 +203,7 @@ fn kernels_over_lines_compile() {
         let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n");
         compiles(name, &format!("{PRELUDE}{head}{more}{text}"));
     }
-    for (e, c, vector, threads) in [("BF16", "float", 8, 1024), ("F64", "double", 1, 256)] {
+    for (e, c, vector, threads) in [("BF16", "float", 8, 512), ("F64", "double", 1, 256)] {
         for vjp in ["", "#define VJP\n"] {
             let sizes = format!("#define VECTOR {vector}\n#define THREADS {threads}\n");
             let head = format!("#define CROSS_ENTROPY\ntypedef {e} E;\ntypedef {c} C;\n");

@@ -5,7 +5,7 @@
 //! them is the parameter of one kernel: no memory holds it, and a graph keeps it. Bits are those of
 //! single launches, as every element is computed alone. So do casts between `f32` and 16 bits in
 //! programs, where those of parameters come one after the other
-//! ([`Target::casts_first`](pullback_ir::pass::Target::casts_first)).
+//! ([`Target::joins_casts`](pullback_ir::pass::Target::joins_casts)).
 //!
 //! Steps that wait may run in any order: one that reads or writes what another writes runs them
 //! first.

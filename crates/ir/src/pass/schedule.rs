@@ -3,9 +3,10 @@
 //! Greedy list scheduling: of the equations whose operands are computed, the one that frees most
 //! (the last reads it does, minus its results) comes next; of several, the first in the original
 //! order. What replaces an input waits for ops that may fail, and a collective for those before it.
-//! Where a target runs casts that follow one another as one kernel ([`Target::casts_first`]), those
-//! of inputs that are in memory at the peak anyway come first. Views, literals and counters need no
-//! memory, but a view keeps its base alive. So does `after`.
+//! Where a target runs casts that follow one another as one kernel ([`Target::joins_casts`]), those
+//! of inputs come first, and those that steps of optimisers read come right before these, if that
+//! takes no more memory. Views, literals and counters need no memory, but a view keeps its base
+//! alive. So does `after`.
 //!
 //! Guarantees: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`]
 //! is not higher than before (an order that would raise it is discarded). Programs inside control
@@ -52,31 +53,49 @@ pub fn schedule_on(program: &Program, target: Target) -> Program {
     if peak_bytes(&ordered) >= peak_bytes(program) {
         ordered.equations = program.equations.iter().map(inside).collect();
     }
-    match target.casts_first {
-        true => casts_first(ordered).renumbered(),
+    match target.joins_casts {
+        true => casts_together(ordered).renumbered(),
         false => ordered.renumbered(),
     }
 }
 
-/// With the casts of inputs first whose results are in memory at the peak, if that raises no peak.
-fn casts_first(program: Program) -> Program {
+/// With the casts of inputs first, and the casts that updates alone read right before the first
+/// update, if that raises no peak. Otherwise of the casts of inputs only those whose results are in
+/// memory at the peak anyway.
+fn casts_together(program: Program) -> Program {
     let peak = peak(&program);
     let (roots, _) = memory(&program);
     let mut last = vec![0; program.specs.len()];
+    let mut is_read_otherwise = vec![false; program.specs.len()];
+    program.outputs.iter().for_each(|v| is_read_otherwise[v.index()] = true);
+    let updates = |e: &Equation| matches!(e.op, Op::Fused(of) if of.updates());
     for (i, e) in program.equations.iter().enumerate() {
-        e.inputs.iter().for_each(|v| last[roots[v.index()].index()] = i);
+        for v in &e.inputs {
+            last[roots[v.index()].index()] = i;
+            is_read_otherwise[v.index()] |= !updates(e);
+        }
     }
-    let is_first = |(i, e): (usize, &Equation)| {
-        let cast = matches!(e.op, Op::Cast(_)) && program.inputs.contains(&e.inputs[0]);
-        cast && i <= peak.at && last[e.outputs[0].index()] >= peak.at
+    let all = program.equations.len();
+    let first_update = program.equations.iter().position(updates).unwrap_or(all);
+    // The groups, in order: casts of inputs, what is before the updates, casts for them, the rest.
+    let group = |i: usize, e: &Equation, all_inputs: bool| {
+        let is_cast = matches!(e.op, Op::Cast(_));
+        let stays = || all_inputs || (i <= peak.at && last[e.outputs[0].index()] >= peak.at);
+        match () {
+            () if is_cast && program.inputs.contains(&e.inputs[0]) && stays() => 0,
+            () if i >= first_update => 3,
+            () if is_cast && !is_read_otherwise[e.outputs[0].index()] => 2,
+            () => 1,
+        }
     };
-    let first: Vec<bool> = program.equations.iter().enumerate().map(is_first).collect();
-    let of = |wanted: bool| {
-        let equations = program.equations.iter().zip(&first);
-        equations.filter(move |(_, first)| **first == wanted).map(|(e, _)| e.clone())
+    let grouped = |all_inputs: bool| {
+        let mut order: Vec<(usize, &Equation)> = program.equations.iter().enumerate().collect();
+        order.sort_by_key(|(i, e)| group(*i, e, all_inputs));
+        let equations = order.into_iter().map(|(_, e)| e.clone()).collect();
+        Program { equations, ..program.clone() }
     };
-    let moved = Program { equations: of(true).chain(of(false)).collect(), ..program.clone() };
-    if peak_bytes(&moved) <= peak.bytes { moved } else { program }
+    let fits = |moved: &Program| peak_bytes(moved) <= peak.bytes;
+    [true, false].map(grouped).into_iter().find(fits).unwrap_or(program)
 }
 
 /// The most bytes that variables other than inputs take at a time, if each is freed after its last

@@ -41,7 +41,7 @@ pub struct Target {
     pub strided_results: bool,
     /// Whether casts that follow one another are one kernel: then those of inputs come first, where
     /// that takes no more memory ([`schedule`](super::schedule())).
-    pub casts_first: bool,
+    pub joins_casts: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
@@ -74,7 +74,7 @@ impl Default for Target {
             stores_twice: false,
             overlap: true,
             strided_results: false,
-            casts_first: false,
+            joins_casts: false,
             scratch: false,
         }
     }

@@ -38,6 +38,9 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "library_epilogue" => Box::new(|p| epilogue_where(p, Epilogue::Library)),
         "stores" => Box::new(stores),
         "schedule" => Box::new(schedule),
+        "schedule_with_casts" => {
+            Box::new(|p| schedule_on(p, Target { joins_casts: true, ..Target::default() }))
+        }
         "standard" => Box::new(|p| {
             Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()
         }),

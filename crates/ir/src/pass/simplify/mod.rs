@@ -75,6 +75,7 @@ pub static REWRITES: &[Rewrite] = &[
     row("cat_one",            "cat of one → x",                          "",                                                    values::cat_one),
     row("parts_side_by_side", "a sum of parts put into zeros that fill everything → cat of parts + 0", "every element is one part's and +0 of all others", parts::parts_side_by_side),
     row("reduce_one",         "a reduction over length 1 → reshape; a sum of floats → x + 0, reshaped", "kernels start sums from +0, which turns −0 into +0", values::reduce_one),
+    row("zero_summed",        "a sum, or a product of matrices, of x + 0 → of x", "kernels start sums from +0, so zeros of both signs add the same", values::zero_summed),
     row("reduce_reduce",      "max of max, min of min → one",            "order does not matter to an extreme",                 values::reduce_reduce),
     row("view_of_all",        "a view of all in order → x",              "",                                                    views::view_of_all),
     row("view_view",          "reshape of reshape, permute of permute, broadcast of broadcast, slice of slice, flip of flip → one", "", views::view_view),

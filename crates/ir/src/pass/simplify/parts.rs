@@ -83,7 +83,7 @@ fn summed(context: &Context, of: &[Var]) -> Option<Vec<SpannedPart>> {
 }
 
 /// Zero, and for floats the positive one.
-fn is_zero(value: Scalar) -> bool {
+pub(super) fn is_zero(value: Scalar) -> bool {
     match value {
         Scalar::Float(v) => v.0.to_bits() == 0,
         Scalar::Int(v) => v == 0,

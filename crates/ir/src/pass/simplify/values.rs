@@ -179,6 +179,50 @@ pub(super) fn reduce_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<R
     Some(Rewritten::Op(Op::View(View::Reshape(kept)), Vars::from_slice(&[one])))
 }
 
+pub(super) fn zero_summed(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
+    let sums = match op {
+        Op::Reduce(Reduction::Sum, _) => true,
+        // One product is not added to anything.
+        Op::Dot => context.new.spec(of[0]).shape.last().is_some_and(|&inner| inner > 1),
+        _ => false,
+    };
+    if !sums {
+        return None;
+    }
+    let mut terms = Vars::from_slice(of);
+    let mut found = false;
+    for v in &mut terms {
+        if let Some(bare) = without_zero(context, *v) {
+            (*v, found) = (bare, true);
+        }
+    }
+    found.then(|| Rewritten::Op(op.clone(), terms))
+}
+
+/// A view of `x`, where the value is that view of `x + 0`.
+fn without_zero(context: &mut Context, v: Var) -> Option<Var> {
+    let (mut v, mut views) = (v, Vec::new());
+    let bare = loop {
+        match context.made_by(v)? {
+            (Op::View(view), of) => {
+                views.push(view.clone());
+                v = of[0];
+            }
+            (Op::Binary(Binary::Add), &[x, zero]) if is_zero(context, zero) => break x,
+            (Op::Binary(Binary::Add), &[zero, x]) if is_zero(context, zero) => break x,
+            _ => return None,
+        }
+    };
+    let seen = |x, view| context.emit(Op::View(view), Vars::from_slice(&[x]));
+    views.into_iter().rev().try_fold(bare, seen)
+}
+
+/// Whether a value is the positive zero of a float.
+fn is_zero(context: &Context, v: Var) -> bool {
+    let is_float = context.new.spec(v).dtype.is_float();
+    is_float && context.literal(v).is_some_and(super::parts::is_zero)
+}
+
 pub(super) fn reduce_reduce(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Reduce(kind @ (Reduction::Max | Reduction::Min), outer) = op else { return None };
     let (Op::Reduce(same, inner), source) = context.made_by(of[0])? else { return None };
