@@ -17,16 +17,14 @@
 //!
 //! **Workspace.** One for the stream, allocated when a way first needs it and kept. If there is no
 //! memory, a way without workspace is taken where bits may differ; else that is the error.
-//!
-//! TF32 is faster where both operands are contiguous along k (390 against 200 TFLOP/s for weight
-//! gradients). A transposing copy before the product would gain there, with a kernel that
-//! transposes at the speed of memory; the loops of this crate do not.
 
 use crate::cache;
-use crate::gpu::{Gpu, Handle, describe, device_error};
+use crate::describe::describe;
+use crate::gpu::{Gpu, Handle, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
 use crate::product_matrices::StridedMatrices;
+use crate::rehearsal::{self, What, rehearses};
 use crate::tuning::{Stopwatch, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
 use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
@@ -390,6 +388,9 @@ impl Products {
 
     /// Computes a product in the way of its plan.
     fn run(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
+        if rehearses() {
+            return self.rehearse(gpu, form, at);
+        }
         gpu.enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ProductState { plans, workspace } = &mut *state;
@@ -429,6 +430,21 @@ impl Products {
             0 => Ok(()),
             code => self.again(gpu, code, launch),
         }
+    }
+
+    /// Makes the plan alone, unless it has to be measured.
+    #[cold]
+    fn rehearse(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let ProductState { plans, workspace } = &mut *state;
+        if let Entry::Vacant(place) = plans.entry(*form) {
+            let (plan, stays) = self.plan(gpu, form, at, workspace)?;
+            rehearsal::count(What::Product);
+            if stays {
+                place.insert(plan);
+            }
+        }
+        Ok(())
     }
 
     /// A product that was refused, once more with the memory that the pool can give back: the
