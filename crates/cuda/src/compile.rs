@@ -1,8 +1,10 @@
 //! CUDA C to machine code: once in a process, and once on a machine.
 //!
-//! Machine code is kept in files (`cache.rs`), by the source, the compiler's version and the chip.
+//! Machine code is kept in files (`cache.rs`), by the source, the chip, and the versions of the
+//! compiler and the driver.
 
 use crate::cache;
+use crate::describe::{driver_words, nvrtc_words};
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::rehearsal::{self, What, rehearses};
 use crate::text::LoopText;
@@ -105,12 +107,9 @@ impl Kernels {
     /// Machine code, and whether it was in a file. Needs no device.
     fn image(&self, of: &Compiled) -> Result<(Vec<u8>, bool)> {
         let rtc = nvrtc().map_err(|why| device_error("compile", why.to_string()))?;
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: writes two integers.
-        unsafe { (rtc.nvrtcVersion)(&mut major, &mut minor) };
         let fused = if of.fused { " fused" } else { "" };
-        let chip = self.capability;
-        let whole = format!("sm_{chip} NVRTC {major}.{minor}{fused}\n{}", of.text);
+        let (chip, compiler, driver) = (self.capability, nvrtc_words(rtc), driver_words());
+        let whole = format!("sm_{chip} {compiler} {driver}{fused}\n{}", of.text);
         let folder = cache::folder();
         if let Some(image) = folder.as_ref().and_then(|at| cache::read(at, "cubin", &whole)) {
             return Ok((image, true));

@@ -1,7 +1,8 @@
 //! What the driver says of a device, and what was opened from where.
 
-use pullback_cuda_sys::{GetProperty, error_text, initialised, version};
+use pullback_cuda_sys::{GetProperty, Nvrtc, error_text, initialised, version};
 use std::ffi::{CStr, c_int};
+use std::sync::LazyLock;
 
 /// What is known of a device.
 #[derive(Clone, Debug)]
@@ -14,6 +15,25 @@ pub struct Description {
     pub units: usize,
     /// Bytes of memory.
     pub memory: usize,
+}
+
+/// The driver in words, for keys of what is kept on disk: the version of CUDA that it is for, and
+/// its own, where the system says it.
+pub(crate) fn driver_words() -> &'static str {
+    static WORDS: LazyLock<String> = LazyLock::new(|| {
+        let cuda = pullback_cuda_sys::driver_version().unwrap_or(0);
+        let own = std::fs::read_to_string("/sys/module/nvidia/version").unwrap_or_default();
+        format!("driver {cuda} {}", own.trim())
+    });
+    &WORDS
+}
+
+/// The version of NVRTC.
+pub(crate) fn nvrtc_words(library: &Nvrtc) -> String {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: writes two integers.
+    unsafe { (library.nvrtcVersion)(&mut major, &mut minor) };
+    format!("NVRTC {major}.{minor}")
 }
 
 /// What is known of device `number`.
@@ -77,12 +97,7 @@ pub fn report() -> Vec<String> {
     let of_cuda = format!("driver, for CUDA {}.{}", of_driver / 1000, of_driver % 1000 / 10);
     lines.push(found(&of_cuda, pullback_cuda_sys::driver().map(|l| l.path.as_str())));
     lines.push(match pullback_cuda_sys::nvrtc() {
-        Ok(library) => {
-            let (mut major, mut minor) = (0, 0);
-            // SAFETY: writes two integers.
-            unsafe { (library.nvrtcVersion)(&mut major, &mut minor) };
-            found(&format!("NVRTC {major}.{minor}"), Ok(library.path.as_str()))
-        }
+        Ok(library) => found(&nvrtc_words(library), Ok(library.path.as_str())),
         Err(why) => found("NVRTC", Err(why)),
     });
     lines.push(match pullback_cuda_sys::cublas_lt() {

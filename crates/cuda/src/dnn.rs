@@ -11,7 +11,7 @@
 //! included.
 
 use crate::cache;
-use crate::describe::describe;
+use crate::describe::{describe, driver_words, nvrtc_words};
 use crate::dnn_graph::code::{OF_CHAR, OF_HANDLE, OF_I64, OF_POINTER};
 use crate::dnn_graph::{Descriptor, DnnGraph, Made};
 use crate::gpu::{Gpu, Handle};
@@ -35,7 +35,7 @@ pub(crate) struct Dnn {
     library: &'static Cudnn,
     /// As 91400 for 9.14.0.
     pub version: c_int,
-    /// Library and chip, in words: a plan is good for these.
+    /// Libraries, driver and chip, in words: a plan is good for these.
     about: String,
     /// What runs plans.
     runs: Mutex<DnnRuns>,
@@ -75,8 +75,11 @@ const LONG: Duration = Duration::from_millis(20);
 impl Dnn {
     pub fn open(gpu: &Gpu) -> Made<Dnn> {
         let library = cudnn()?;
-        // cuDNN opens these two by name; the ones that we have found are then there already.
-        let _ = (nvrtc(), cublas_lt());
+        // cuDNN opens these two by name; the ones that we have found are then there already. It
+        // compiles kernels with the first, so their versions are a part of what a plan is good for.
+        let compiler = nvrtc().map_or("no NVRTC".into(), nvrtc_words);
+        let products = cublas_lt()
+            .map_or("none".into(), |l| pullback_cuda_sys::version(l.cublasLtGetProperty));
         let [major, minor, patch] = cudnn_version(library);
         gpu.enter();
         let handle = new_handle(library)?;
@@ -86,8 +89,11 @@ impl Dnn {
             library,
             version: major * 10000 + minor * 100 + patch,
             about: format!(
-                "cuDNN {major}.{minor}.{patch} sm_{} {} {}",
-                chip.capability, chip.units, chip.name
+                "cuDNN {major}.{minor}.{patch} sm_{} {} {} {} {compiler} cuBLASLt {products}",
+                chip.capability,
+                chip.units,
+                chip.name,
+                driver_words()
             ),
             runs: Mutex::new(runs),
             plans: Mutex::default(),

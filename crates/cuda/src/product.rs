@@ -19,7 +19,7 @@
 //! memory, a way without workspace is taken where bits may differ; else that is the error.
 
 use crate::cache;
-use crate::describe::describe;
+use crate::describe::{describe, driver_words};
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
@@ -47,7 +47,7 @@ const MOST_AT_ONCE: usize = 65535;
 pub(crate) struct Products {
     library: &'static CublasLt,
     handle: Handle,
-    /// What measured choices are valid for: the chip and the version of the library.
+    /// What measured choices are valid for: the chip, and the versions of library and driver.
     valid_for: String,
     /// Where they are kept.
     folder: Option<PathBuf>,
@@ -191,9 +191,9 @@ impl Products {
             return Err(format!("cuBLASLt cannot start (error {code})"));
         }
         let chip = describe(gpu.number)?;
-        let [major, minor, patch] = version;
+        let ([major, minor, patch], driver) = (version, driver_words());
         let valid_for = format!(
-            "cuBLASLt {major}.{minor}.{patch}, {}, sm_{}, {} multiprocessors",
+            "cuBLASLt {major}.{minor}.{patch}, {driver}, {}, sm_{}, {} multiprocessors",
             chip.name, chip.capability, chip.units
         );
         let handle = Handle(handle);
