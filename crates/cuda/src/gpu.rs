@@ -240,6 +240,18 @@ impl Gpu {
         }
     }
 
+    /// The error of a library, or that of the driver if the context is lost: libraries have codes of
+    /// their own for that.
+    #[cold]
+    pub fn explained(&self, what: &'static str, error: Error) -> Error {
+        self.make_current();
+        // SAFETY: the stream lives as long as the process.
+        match unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) } {
+            code if is_lost(code) => self.failed(what, code),
+            _ => error,
+        }
+    }
+
     /// Whether a kernel has rejected a value, or an op that waited has failed, and that was not
     /// reported yet.
     pub fn has_fault(&self) -> bool {

@@ -107,9 +107,12 @@ pub(crate) fn run(
             window::conv(gpu, of, &x[0], &x[1], &out[0].permuted(&of.order()))
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, x, &out[0]),
-        Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
+        Op::Linalg(f) => {
+            linalg::run(gpu, *f, x, out, at).map_err(|error| gpu.explained("linalg", error))
+        }
         Op::Fft(f) => match gpu.transforms() {
-            Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),
+            Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0])
+                .map_err(|error| gpu.explained("fft", error)),
             Err(_) => host::run(gpu, op, x, out, at),
         },
         Op::Conv(_) | Op::Pool(_) => host::run(gpu, op, x, out, at),

@@ -5,8 +5,8 @@
 //! for each form of a product: dtypes, sizes, layouts, alignment, switches.
 //!
 //! **Which way.** Where every run must give the same bits (`deterministic()`, the default), the
-//! first proposal: it follows from the form, the chip and the version of the library alone, and so
-//! do the sums of every way that the library has. Otherwise a large product is measured in all
+//! first proposal: it follows from form, chip and version of the library alone, and so do the sums of
+//! every way that the library has. Otherwise a large product is measured in all
 //! proposed ways at its first use, and the fastest is kept for later processes (`cache.rs`). A
 //! remembered way is used only if it is among the proposals, so a file of another chip or version,
 //! or a damaged one, is never run. It must not serve the default: bits would follow from whether a
@@ -23,7 +23,7 @@ use crate::describe::{describe, driver_words};
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
-use crate::product_matrices::StridedMatrices;
+use crate::product_matrices::{StridedMatrices, codes};
 use crate::rehearsal::{self, What, rehearses};
 use crate::tuning::{Stopwatch, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
@@ -148,18 +148,6 @@ impl Workspace {
         let whole = gpu.alloc(WORKSPACE).map(|at| (at, WORKSPACE));
         (self.at, self.bytes) = whole.or_else(|_| gpu.alloc(bytes).map(|at| (at, bytes)))?;
         Ok(())
-    }
-}
-
-/// The code of a dtype, and those in which sums and factors are.
-fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
-    match dtype {
-        DType::F32 if tf32 => Some((0, 77, 0)),
-        DType::F32 => Some((0, 68, 0)),
-        DType::F64 => Some((1, 70, 1)),
-        DType::F16 => Some((2, 68, 0)),
-        DType::BF16 => Some((14, 68, 0)),
-        DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
     }
 }
 
@@ -411,7 +399,7 @@ impl Products {
             let at = (at, (scratch.at, plan.workspace));
             return match self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at.0, at.1) {
                 0 => Ok(()),
-                code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+                code => Err(refused(code)),
             };
         }
         if let Err(error) = workspace.reserve(gpu, plan.workspace) {
@@ -468,7 +456,7 @@ impl Products {
                     format!("cuBLASLt finds no memory on cuda:{} to compute it", gpu.number);
                 Err(Error::new(ErrorKind::Memory, "dot", message))
             }
-            code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+            code => Err(gpu.explained("dot", refused(code))),
         }
     }
 
@@ -519,6 +507,11 @@ impl Products {
             )
         }
     }
+}
+
+#[cold]
+fn refused(code: c_int) -> Error {
+    device_error("dot", format!("cuBLASLt: error {code}"))
 }
 
 /// Whether there are products in this dtype.
