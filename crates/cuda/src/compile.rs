@@ -83,10 +83,12 @@ impl Kernels {
         let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun().insert(key.clone()) {
             // Another thread may have made it just now.
-            if self.find(key).is_none()
-                && let Ok((_, from_file)) = self.make(gpu, key, &of())
-            {
-                rehearsal::count(if from_file { What::KernelRead } else { What::Kernel });
+            if self.find(key).is_none() {
+                rehearsal::count(match self.make(gpu, key, &of()) {
+                    Ok((_, true)) => What::KernelRead,
+                    Ok((_, false)) => What::Kernel,
+                    Err(_) => What::Refused,
+                });
             }
             begun().remove(key);
         }

@@ -41,7 +41,8 @@
 //!  staging.rs   … arguments and results at fixed addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
-//!  golden.rs    texts of kernels as files, for tests; *_tests.rs: tests, most of them on a device
+//!  golden.rs    texts of kernels as files, for tests; random_regions.rs, *_tests.rs: tests, most
+//!               of them on a device
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
@@ -102,6 +103,8 @@ mod product_tests;
 mod profile;
 mod program;
 mod queue;
+#[cfg(test)]
+mod random_regions;
 #[cfg(test)]
 mod region_tests;
 mod registers;

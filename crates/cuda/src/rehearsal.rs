@@ -66,10 +66,12 @@ pub(crate) enum What {
     Plan,
     PlanRead,
     Product,
+    /// A kernel that NVRTC does not compile, or the driver does not load.
+    Refused,
 }
 
 #[derive(Default)]
-struct Counts([AtomicUsize; 5]);
+struct Counts([AtomicUsize; 6]);
 
 /// Notes that something was made, if this thread rehearses.
 pub(crate) fn count(what: What) {
@@ -142,7 +144,7 @@ pub(crate) fn likeness<'a>(what: impl Hash, operands: impl Iterator<Item = &'a O
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// As in [`What`].
-    pub made: [usize; 5],
+    pub made: [usize; 6],
     pub threads: usize,
     pub time: Duration,
 }
@@ -150,7 +152,7 @@ pub(crate) struct Report {
 impl Report {
     /// In words; none if everything was there.
     pub fn words(&self) -> Option<String> {
-        let [compiled, read, plans, plans_read, products] = self.made;
+        let [compiled, read, plans, plans_read, products, refused] = self.made;
         let mut all = Vec::new();
         for (count, what) in [
             (compiled, "kernels compiled"),
@@ -158,6 +160,7 @@ impl Report {
             (plans, "plans of cuDNN made"),
             (plans_read, "plans read from files"),
             (products, "forms of products"),
+            (refused, "kernels refused"),
         ] {
             if count > 0 {
                 all.push(format!("{count} {what}"));

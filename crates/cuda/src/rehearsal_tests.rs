@@ -39,7 +39,7 @@ const STEP: &str = "program (x: bf16[64,96], w: bf16[96,96], b: bf16[96], g: f32
   return q, r, t, u
 }";
 
-fn planned(text: &str) -> Arc<Planned> {
+pub(crate) fn planned(text: &str) -> Arc<Planned> {
     let target = Target {
         align: 256,
         regions: LIMITS,
@@ -59,7 +59,7 @@ fn keys(gpu: &Gpu) -> HashSet<Key> {
 }
 
 /// Makes what a program needs, on a device that is none.
-fn prepare(gpu: &Arc<Gpu>, planned: &Planned) -> Report {
+pub(crate) fn prepare(gpu: &Arc<Gpu>, planned: &Planned) -> Report {
     let code = rehearsing(|| Code::new(gpu, planned.program(), planned.plan())).expect("steps");
     let report = rehearse(gpu, code.rehearsed());
     rehearsing(|| drop(code));
