@@ -55,6 +55,22 @@ macro_rules! library {
                 std::mem::forget(library);
                 Ok(this)
             }
+
+            /// Functions that do nothing and return zero: for tests of what stops before the
+            /// device.
+            #[doc(hidden)]
+            pub fn pretended() -> $name {
+                $name {
+                    $($f: {
+                        unsafe extern "C" fn nothing($(_: $a),*) -> returned!($($result)?) {
+                            // SAFETY: a code, or the address of no string.
+                            unsafe { std::mem::zeroed() }
+                        }
+                        nothing
+                    },)*
+                    path: "nowhere".into(),
+                }
+            }
         }
 
         /// Opens the library at the first call.

@@ -1,23 +1,28 @@
 //! CUDA C to machine code: once in a process, and once on a machine.
 //!
-//! Machine code is kept in files (`cache.rs`), by the source, the compiler's version and the chip.
+//! Machine code is kept in files (`cache.rs`), by the source, the chip, and the versions of the
+//! compiler and the driver.
 
 use crate::cache;
+use crate::describe::{driver_words, nvrtc_words};
 use crate::gpu::{Gpu, Handle, device_error};
+use crate::rehearsal::{self, What, rehearses};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
 use pullback_ir::{CudaSource, DType, Result};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The kernels of a device.
 pub(crate) struct Kernels {
     /// As 90 for compute capability 9.0.
     pub capability: u32,
     made: RwLock<FxHashMap<Key, Handle>>,
+    /// Those that a rehearsal is making.
+    begun: Mutex<FxHashSet<Key>>,
 }
 
 /// What the text of a kernel follows from.
@@ -43,7 +48,7 @@ pub(crate) struct Compiled {
 
 impl Kernels {
     pub fn new(capability: u32) -> Kernels {
-        Kernels { capability, made: RwLock::default() }
+        Kernels { capability, made: RwLock::default(), begun: Mutex::default() }
     }
 
     /// The kernel of a key, if it was made before.
@@ -64,57 +69,92 @@ impl Kernels {
         key: &Key,
         of: impl FnOnce() -> Compiled,
     ) -> Result<Handle> {
-        if let Some(kernel) = self.find(key) {
-            return Ok(kernel);
+        match self.find(key) {
+            Some(kernel) => Ok(kernel),
+            None if rehearses() => Ok(self.rehearse(gpu, key, of)),
+            None => self.make(gpu, key, &of()).map(|(kernel, _)| kernel),
         }
-        let of = of();
-        let image = self.image(&of)?;
-        gpu.enter();
-        let (mut module, mut function) = (null_mut(), null_mut());
-        // SAFETY: the image is a whole one, from NVRTC or from a file that holds its length.
-        unsafe {
-            let mut load = || (gpu.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast());
-            let mut code = load();
-            // Out of memory, while the pool may hold all of it.
-            if code == 2 && gpu.release() {
-                code = load();
+    }
+
+    /// Makes a kernel, unless another thread has begun to: then this one goes on to what is next.
+    /// An error is left to the call that needs the kernel.
+    #[cold]
+    fn rehearse(&self, gpu: &Gpu, key: &Key, of: impl FnOnce() -> Compiled) -> Handle {
+        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        if begun().insert(key.clone()) {
+            // Another thread may have made it just now.
+            if self.find(key).is_none() {
+                rehearsal::count(match self.make(gpu, key, &of()) {
+                    Ok((_, true)) => What::KernelRead,
+                    Ok((_, false)) => What::Kernel,
+                    Err(_) => What::Refused,
+                });
             }
-            gpu.ok("compile", code)?;
-            let name = of.function.as_ptr();
-            code = (gpu.driver.cuModuleGetFunction)(&mut function, module, name);
-            // Not found.
-            if code == 500 {
-                let name = of.function.to_string_lossy();
-                let message = format!("there is no `extern \"C\" __global__ void {name}(…)` in it");
-                return Err(device_error("compile", message));
-            }
-            gpu.ok("compile", code)?;
+            begun().remove(key);
         }
+        Handle(null_mut())
+    }
+
+    /// Also whether its machine code was in a file.
+    #[cold]
+    fn make(&self, gpu: &Gpu, key: &Key, of: &Compiled) -> Result<(Handle, bool)> {
+        let (image, from_file) = self.image(of)?;
+        let kernel = load(gpu, of, &image)?;
         let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
         // Modules live as long as the process, so one that another thread has made meanwhile may
         // stay beside this one.
-        Ok(*made.entry(key.clone()).or_insert(Handle(function)))
+        Ok((*made.entry(key.clone()).or_insert(kernel), from_file))
     }
 
-    fn image(&self, of: &Compiled) -> Result<Vec<u8>> {
+    /// Machine code, and whether it was in a file. Needs no device.
+    fn image(&self, of: &Compiled) -> Result<(Vec<u8>, bool)> {
         let rtc = nvrtc().map_err(|why| device_error("compile", why.to_string()))?;
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: writes two integers.
-        unsafe { (rtc.nvrtcVersion)(&mut major, &mut minor) };
         let fused = if of.fused { " fused" } else { "" };
-        let chip = self.capability;
-        let whole = format!("sm_{chip} NVRTC {major}.{minor}{fused}\n{}", of.text);
+        let (chip, compiler, driver) = (self.capability, nvrtc_words(rtc), driver_words());
+        let whole = format!("sm_{chip} {compiler} {driver}{fused}\n{}", of.text);
         let folder = cache::folder();
         if let Some(image) = folder.as_ref().and_then(|at| cache::read(at, "cubin", &whole)) {
-            return Ok(image);
+            return Ok((image, true));
         }
         let image = compile(rtc, &of.text, chip, of.fused)
             .map_err(|log| device_error("compile", format!("NVRTC refuses a kernel: {log}")))?;
         if let Some(folder) = &folder {
             cache::write(folder, "cubin", &whole, &image);
         }
-        Ok(image)
+        Ok((image, false))
     }
+
+    /// What was made.
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<Key> {
+        self.made.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+}
+
+/// Loads machine code, and finds the kernel in it.
+fn load(gpu: &Gpu, of: &Compiled, image: &[u8]) -> Result<Handle> {
+    gpu.enter();
+    let (mut module, mut function) = (null_mut(), null_mut());
+    // SAFETY: the image is a whole one, from NVRTC or from a file that holds its length.
+    unsafe {
+        let mut load = || (gpu.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast());
+        let mut code = load();
+        // Out of memory, while the pool may hold all of it.
+        if code == 2 && gpu.release() {
+            code = load();
+        }
+        gpu.ok("compile", code)?;
+        let name = of.function.as_ptr();
+        code = (gpu.driver.cuModuleGetFunction)(&mut function, module, name);
+        // Not found.
+        if code == 500 {
+            let name = of.function.to_string_lossy();
+            let message = format!("there is no `extern \"C\" __global__ void {name}(…)` in it");
+            return Err(device_error("compile", message));
+        }
+        gpu.ok("compile", code)?;
+    }
+    Ok(Handle(function))
 }
 
 pub(crate) fn compile(

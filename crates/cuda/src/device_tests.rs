@@ -28,7 +28,9 @@ pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
         DType::BF16 => half::bf16::from_f64(v).to_le_bytes().to_vec(),
         DType::I32 => (v as i32).to_le_bytes().to_vec(),
         DType::I64 => (v as i64).to_le_bytes().to_vec(),
-        other => panic!("{other}"),
+        DType::F16 => half::f16::from_f64(v).to_le_bytes().to_vec(),
+        DType::U8 => vec![v as u8],
+        DType::Bool => vec![u8::from(v != 0.0)],
     };
     values.iter().flat_map(each).collect()
 }
@@ -40,7 +42,8 @@ pub(crate) fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
         DType::BF16 => half::bf16::from_le_bytes(b.try_into().expect("2")).to_f64(),
         DType::I32 => f64::from(i32::from_le_bytes(b.try_into().expect("4"))),
         DType::I64 => i64::from_le_bytes(b.try_into().expect("8")) as f64,
-        other => panic!("{other}"),
+        DType::F16 => half::f16::from_le_bytes(b.try_into().expect("2")).to_f64(),
+        DType::U8 | DType::Bool => f64::from(b[0]),
     };
     bytes.chunks_exact(dtype.size()).map(each).collect()
 }

@@ -5,17 +5,20 @@
 //! the plan. Not the fastest of a measurement: so the same bits come out in every process. What
 //! cuDNN refuses is remembered, and kernels of our own run instead.
 //!
-//! Plans stay as long as the process, like kernels. Those that take long to make (cuDNN compiles
+//! Making a plan takes up to seconds, so threads make different ones side by side, each with a handle
+//! of its own, and all are run by one. Plans stay as long as the process, like kernels. Those that take long to make (cuDNN compiles
 //! their kernels) are kept in files too, as the text that cuDNN writes of them, machine code
 //! included.
 
 use crate::cache;
+use crate::describe::{describe, driver_words, nvrtc_words};
 use crate::dnn_graph::code::{OF_CHAR, OF_HANDLE, OF_I64, OF_POINTER};
 use crate::dnn_graph::{Descriptor, DnnGraph, Made};
-use crate::gpu::{Gpu, Handle, describe};
+use crate::gpu::{Gpu, Handle};
+use crate::rehearsal::{self, What, rehearses};
 use pullback_cuda_sys::{Cudnn, Ptr, cublas_lt, cudnn, cudnn_version, nvrtc};
 use pullback_ir::{DType, Result};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 use std::ffi::c_int;
 use std::fmt::Write;
@@ -32,17 +35,23 @@ pub(crate) struct Dnn {
     library: &'static Cudnn,
     /// As 91400 for 9.14.0.
     pub version: c_int,
-    /// Library and chip, in words: a plan is good for these.
+    /// Libraries, driver and chip, in words: a plan is good for these.
     about: String,
-    /// A handle is used by one thread at a time, and so are plans.
-    state: Mutex<DnnState>,
+    /// What runs plans.
+    runs: Mutex<DnnRuns>,
+    plans: Mutex<FxHashMap<DnnForm, Made<DnnPlan>>>,
+    /// Forms whose plans a rehearsal is making.
+    begun: Mutex<FxHashSet<DnnForm>>,
+    /// Handles that make plans: as many as there were threads that did so at once. They stay, as
+    /// plans refer to them.
+    idle: Mutex<Vec<Handle>>,
 }
 
-struct DnnState {
+/// A handle is used by one thread at a time, and so are plans that run.
+struct DnnRuns {
     handle: Handle,
     /// The stream that the handle was last given.
     stream: Handle,
-    plans: FxHashMap<DnnForm, Made<DnnPlan>>,
 }
 
 /// What a plan follows from: an op, and all lengths, strides and options.
@@ -66,35 +75,35 @@ const LONG: Duration = Duration::from_millis(20);
 impl Dnn {
     pub fn open(gpu: &Gpu) -> Made<Dnn> {
         let library = cudnn()?;
-        // cuDNN opens these two by name; the ones that we have found are then there already.
-        let _ = (nvrtc(), cublas_lt());
+        // cuDNN opens these two by name; the ones that we have found are then there already. It
+        // compiles kernels with the first, so their versions are a part of what a plan is good for.
+        let compiler = nvrtc().map_or("no NVRTC".into(), nvrtc_words);
+        let products = cublas_lt()
+            .map_or("none".into(), |l| pullback_cuda_sys::version(l.cublasLtGetProperty));
         let [major, minor, patch] = cudnn_version(library);
-        let mut handle = null_mut();
         gpu.enter();
-        // SAFETY: writes one handle.
-        match unsafe { (library.cudnnCreate)(&mut handle) } {
-            0 => {}
-            code => return Err(format!("cuDNN cannot start (error {code})")),
-        }
+        let handle = new_handle(library)?;
         let chip = describe(gpu.number)?;
-        let state = DnnState {
-            handle: Handle(handle),
-            stream: Handle(null_mut()),
-            plans: FxHashMap::default(),
-        };
+        let runs = DnnRuns { handle, stream: Handle(null_mut()) };
         Ok(Dnn {
             library,
             version: major * 10000 + minor * 100 + patch,
             about: format!(
-                "cuDNN {major}.{minor}.{patch} sm_{} {} {}",
-                chip.capability, chip.units, chip.name
+                "cuDNN {major}.{minor}.{patch} sm_{} {} {} {} {compiler} cuBLASLt {products}",
+                chip.capability,
+                chip.units,
+                chip.name,
+                driver_words()
             ),
-            state: Mutex::new(state),
+            runs: Mutex::new(runs),
+            plans: Mutex::default(),
+            begun: Mutex::default(),
+            idle: Mutex::default(),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, DnnState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plans(&self) -> MutexGuard<'_, FxHashMap<DnnForm, Made<DnnPlan>>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The plan of a form, made at the first call; none if cuDNN refuses.
@@ -105,34 +114,55 @@ impl Dnn {
         allows: &dyn Fn(&[c_int]) -> bool,
         build: impl FnOnce(&mut DnnGraph) -> Made<()>,
     ) -> Option<DnnPlan> {
-        let mut state = self.state();
-        if let Some(made) = state.plans.get(form) {
+        if let Some(made) = self.plans().get(form) {
             return made.as_ref().ok().copied();
         }
+        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread is making it: what is rehearsed goes on as if there were one.
+        if rehearses() && !begun().insert(form.clone()) {
+            return Some(DnnPlan { descriptor: Handle(null_mut()), workspace: 0 });
+        }
         gpu.enter();
-        let made = self.make(state.handle.0, form, allows, build);
-        let plan = made.as_ref().ok().copied();
-        state.plans.insert(form.clone(), made);
+        // The lock is not held meanwhile: plans are made side by side.
+        let made = self.with_handle(|handle| self.make(handle, form, allows, build));
+        // Where two threads have made it, the first is the one.
+        let plan = self.plans().entry(form.clone()).or_insert(made).as_ref().ok().copied();
+        if rehearses() {
+            begun().remove(form);
+        }
         plan
+    }
+
+    /// Calls `f` with a handle that no other thread uses meanwhile.
+    fn with_handle<T>(&self, f: impl FnOnce(Ptr) -> Made<T>) -> Made<T> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = idle().pop();
+        let handle = found.map_or_else(|| new_handle(self.library), Ok)?;
+        let done = f(handle.0);
+        idle().push(handle);
+        done
     }
 
     /// Runs the plan of a form on addresses, which are given by the numbers of tensors. False if
     /// cuDNN refuses, which is remembered: there is no plan of this form any more.
     pub fn run(&self, gpu: &Gpu, form: &DnnForm, plan: DnnPlan, at: &[(i64, u64)]) -> Result<bool> {
+        if rehearses() {
+            return Ok(true);
+        }
         // Given back when this returns: later work on the stream may use it again.
         let workspace = gpu.scratch(plan.workspace)?;
         gpu.enter();
-        let mut state = self.state();
-        let done = self.execute(gpu, &mut state, plan, workspace.at, at);
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.execute(gpu, &mut runs, plan, workspace.at, at);
         // The library loads kernels into memory beside the pool, which may hold all of it.
         let done = done.or_else(|_| {
             gpu.release();
-            self.execute(gpu, &mut state, plan, workspace.at, at)
+            self.execute(gpu, &mut runs, plan, workspace.at, at)
         });
         match done {
             Ok(()) => Ok(true),
             Err(why) => {
-                state.plans.insert(form.clone(), Err(why));
+                self.plans().insert(form.clone(), Err(why));
                 Ok(false)
             }
         }
@@ -141,17 +171,17 @@ impl Dnn {
     fn execute(
         &self,
         gpu: &Gpu,
-        state: &mut DnnState,
+        runs: &mut DnnRuns,
         plan: DnnPlan,
         workspace: u64,
         at: &[(i64, u64)],
     ) -> Made<()> {
         let failed = |code: c_int| if code == 0 { Ok(()) } else { Err(format!("error {code}")) };
         let stream = gpu.stream();
-        if state.stream.0 != stream.0 {
+        if runs.stream.0 != stream.0 {
             // SAFETY: both live as long as the process.
-            failed(unsafe { (self.library.cudnnSetStream)(state.handle.0, stream.0) })?;
-            state.stream = stream;
+            failed(unsafe { (self.library.cudnnSetStream)(runs.handle.0, stream.0) })?;
+            runs.stream = stream;
         }
         let (numbers, addresses): (SmallVec<[i64; 16]>, SmallVec<[u64; 16]>) =
             at.iter().copied().unzip();
@@ -162,7 +192,7 @@ impl Dnn {
             .finish()?;
         // SAFETY: the addresses are of tensors of the plan's form, and the workspace has its size.
         failed(unsafe {
-            (self.library.cudnnBackendExecute)(state.handle.0, plan.descriptor.0, pack.at)
+            (self.library.cudnnBackendExecute)(runs.handle.0, plan.descriptor.0, pack.at)
         })
     }
 
@@ -179,6 +209,7 @@ impl Dnn {
         let folder = cache::folder();
         let kept = folder.as_ref().and_then(|folder| cache::read(folder, "plan", &key));
         if let Some(plan) = kept.and_then(|bytes| self.restore(handle, &bytes)) {
+            rehearsal::count(What::PlanRead);
             return Ok(plan);
         }
         let clock = Instant::now();
@@ -186,6 +217,7 @@ impl Dnn {
         build(&mut graph)?;
         let (plan, workspace) = graph.plan(handle, allows)?;
         let plan = DnnPlan { descriptor: plan.keep(), workspace };
+        rehearsal::count(What::Plan);
         if clock.elapsed() > LONG
             && let Some(folder) = &folder
             && let Ok(bytes) = self.text(plan)
@@ -229,11 +261,20 @@ impl Dnn {
     /// What was refused, and why.
     #[cfg(test)]
     pub fn refusals(&self) -> Vec<String> {
-        let state = self.state();
         let why = |(form, plan): (&DnnForm, &Made<DnnPlan>)| {
             plan.as_ref().err().map(|why| format!("{form:?}: {why}"))
         };
-        state.plans.iter().filter_map(why).collect()
+        self.plans().iter().filter_map(why).collect()
+    }
+}
+
+/// A handle, in the current context.
+fn new_handle(library: &Cudnn) -> Made<Handle> {
+    let mut handle = null_mut();
+    // SAFETY: writes one handle.
+    match unsafe { (library.cudnnCreate)(&mut handle) } {
+        0 => Ok(Handle(handle)),
+        code => Err(format!("cuDNN cannot start (error {code})")),
     }
 }
 

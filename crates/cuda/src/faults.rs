@@ -107,6 +107,14 @@ impl Faults {
         Ok(Faults { host: Handle(host), device, stop, next, known })
     }
 
+    /// Of no device.
+    #[cfg(test)]
+    pub fn pretended() -> Faults {
+        let bytes = vec![0u64; (SLOTS * size_of::<Fault>() + 8) / 8].leak();
+        let (next, known) = (AtomicU32::new(1), Mutex::default());
+        Faults { host: Handle(bytes.as_mut_ptr().cast()), device: 0, stop: 256, next, known }
+    }
+
     /// Registers a call: its number, and its slot.
     pub fn register(&self, op: &str, specs: &[Spec], at: Option<Line>) -> (u64, DevicePtr) {
         let number = self.next.fetch_add(1, Ordering::Relaxed).max(1);

@@ -1,6 +1,7 @@
 //! A device: its context, its stream, launches, and what its driver says.
 
 use crate::compile::Kernels;
+use crate::describe::describe;
 use crate::dnn::Dnn;
 use crate::faults::Faults;
 use crate::fft::Transforms;
@@ -11,13 +12,14 @@ use crate::pool::Pool;
 use crate::product::Products;
 use crate::profile::Profile;
 use crate::queue::Queue;
+use crate::rehearsal::{imagined, paused, rehearses};
 use crate::solver::Solver;
 use crate::transfer::Streams;
 use crate::update::How;
-use pullback_cuda_sys::{DevicePtr, Driver, GetProperty, Ptr, error_text, initialised, version};
+use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
 use pullback_ir::{DType, Error, ErrorKind, Fused, Line, Op, Result, Scalar, Spec};
 use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -66,124 +68,8 @@ unsafe impl Send for Handle {}
 // SAFETY: as above; the driver locks where it must.
 unsafe impl Sync for Handle {}
 
-/// What is known of a device.
-#[derive(Clone, Debug)]
-pub struct Description {
-    /// Its name.
-    pub name: String,
-    /// Compute capability, as 90 for 9.0.
-    pub capability: u32,
-    /// How many multiprocessors it has.
-    pub units: usize,
-    /// Bytes of memory.
-    pub memory: usize,
-}
-
 pub(crate) fn device_error(what: &'static str, text: String) -> Error {
     Error::new(ErrorKind::Device, what, text)
-}
-
-/// What is known of device `number`.
-///
-/// # Errors
-/// A sentence that says what is missing.
-pub fn describe(number: u16) -> std::result::Result<Description, String> {
-    let driver = initialised()?;
-    let count = pullback_cuda_sys::device_count();
-    if usize::from(number) >= count {
-        return Err(format!("the driver has {count} devices, numbered from 0"));
-    }
-    let failed = |code: c_int| error_text(driver, code);
-    let ok = |code: c_int| if code == 0 { Ok(()) } else { Err(failed(code)) };
-    let (mut device, mut memory, mut name) = (0, 0, [0u8; 128]);
-    // SAFETY: each call writes as much as the argument has space for.
-    unsafe {
-        ok((driver.cuDeviceGet)(&mut device, c_int::from(number as i16)))?;
-        ok((driver.cuDeviceTotalMem_v2)(&mut memory, device))?;
-        ok((driver.cuDeviceGetName)(name.as_mut_ptr().cast(), 128, device))?;
-    }
-    let attribute = |which: c_int| {
-        let mut value = 0;
-        // SAFETY: writes one integer.
-        ok(unsafe { (driver.cuDeviceGetAttribute)(&mut value, which, device) })?;
-        Ok::<u32, String>(value as u32)
-    };
-    let name = CStr::from_bytes_until_nul(&name).map_or("?".into(), CStr::to_string_lossy);
-    Ok(Description {
-        name: name.into_owned(),
-        capability: attribute(75)? * 10 + attribute(76)?,
-        units: attribute(16)? as usize,
-        memory,
-    })
-}
-
-/// A line for each device, and for each library: the file that was opened, or what is missing.
-pub fn report() -> Vec<String> {
-    let mut lines = Vec::new();
-    if let Err(why) = initialised() {
-        return vec![format!("no GPU: {why}")];
-    }
-    for n in 0..pullback_cuda_sys::device_count().min(64) as u16 {
-        lines.push(match describe(n) {
-            Ok(d) => format!(
-                "cuda:{n}: {}, compute capability {}.{}, {} multiprocessors, {:.1} GiB",
-                d.name,
-                d.capability / 10,
-                d.capability % 10,
-                d.units,
-                d.memory as f64 / (1u64 << 30) as f64,
-            ),
-            Err(why) => format!("cuda:{n}: {why}"),
-        });
-    }
-    let of_driver = pullback_cuda_sys::driver_version().unwrap_or(0);
-    let found = |name: &str, file: std::result::Result<&str, &str>| match file {
-        Ok(file) => format!("{name}: {file}"),
-        Err(why) => format!("{name}: {why}"),
-    };
-    let of_cuda = format!("driver, for CUDA {}.{}", of_driver / 1000, of_driver % 1000 / 10);
-    lines.push(found(&of_cuda, pullback_cuda_sys::driver().map(|l| l.path.as_str())));
-    lines.push(match pullback_cuda_sys::nvrtc() {
-        Ok(library) => {
-            let (mut major, mut minor) = (0, 0);
-            // SAFETY: writes two integers.
-            unsafe { (library.nvrtcVersion)(&mut major, &mut minor) };
-            found(&format!("NVRTC {major}.{minor}"), Ok(library.path.as_str()))
-        }
-        Err(why) => found("NVRTC", Err(why)),
-    });
-    lines.push(match pullback_cuda_sys::cublas_lt() {
-        Ok(library) => {
-            let name = format!("cuBLASLt {}", version(library.cublasLtGetProperty));
-            found(&name, Ok(library.path.as_str()))
-        }
-        Err(why) => found("cuBLASLt", Err(why)),
-    });
-    let versioned = |name: &str, of: std::result::Result<(GetProperty, &str), &str>| match of {
-        Ok((get, file)) => format!("{name} {}: {file}", version(get)),
-        Err(why) => format!("{name} (not needed, its ops run on the CPU): {why}"),
-    };
-    let fft = pullback_cuda_sys::cufft().map(|l| (l.cufftGetProperty, l.path.as_str()));
-    let solver = pullback_cuda_sys::cusolver().map(|l| (l.cusolverGetProperty, l.path.as_str()));
-    let blas = pullback_cuda_sys::cublas().map(|l| (l.cublasGetProperty, l.path.as_str()));
-    lines.push(versioned("cuFFT", fft));
-    lines.push(versioned("cuSOLVER", solver));
-    lines.push(versioned("cuBLAS", blas));
-    lines.push(match pullback_cuda_sys::cudnn() {
-        Ok(library) => {
-            let version = pullback_cuda_sys::cudnn_version(library).map(|part| part.to_string());
-            found(&format!("cuDNN {}", version.join(".")), Ok(library.path.as_str()))
-        }
-        Err(why) => format!("cuDNN (optional): {why}"),
-    });
-    lines.push(match pullback_cuda_sys::nccl() {
-        Ok(library) => {
-            let version = pullback_cuda_sys::nccl_version(library);
-            found(&format!("NCCL {version}"), Ok(library.path.as_str()))
-        }
-        Err(why) => format!("NCCL (only for several GPUs, which else go through the host): {why}"),
-    });
-    lines
 }
 
 impl Gpu {
@@ -202,13 +88,34 @@ impl Gpu {
             // Not ordered with the legacy stream of other libraries.
             ok((driver.cuStreamCreate)(&mut stream, 1))?;
         }
-        Ok(Gpu {
+        let faults = Faults::new(driver)?;
+        let kernels = Kernels::new(found.capability);
+        Ok(Gpu::of(number, driver, [context, stream], shared as usize, kernels, faults))
+    }
+
+    /// A device that is none, for tests of what stops before it.
+    #[cfg(test)]
+    pub fn pretended(capability: u32) -> Gpu {
+        let driver: &Driver = Box::leak(Box::new(Driver::pretended()));
+        let kernels = Kernels::new(capability);
+        Gpu::of(0, driver, [null_mut(); 2], 100 << 10, kernels, Faults::pretended())
+    }
+
+    fn of(
+        number: u16,
+        driver: &'static Driver,
+        [context, stream]: [Ptr; 2],
+        shared: usize,
+        kernels: Kernels,
+        faults: Faults,
+    ) -> Gpu {
+        Gpu {
             number,
             driver,
             context: Handle(context),
             stream: Handle(stream),
-            shared: shared as usize,
-            kernels: Kernels::new(found.capability),
+            shared,
+            kernels,
             pool: Mutex::new(Pool::default()),
             queue: Mutex::default(),
             pinned: Arc::new(Pinned::new(driver)),
@@ -217,16 +124,19 @@ impl Gpu {
             transforms: OnceLock::new(),
             solver: OnceLock::new(),
             dnn: OnceLock::new(),
-            faults: Faults::new(driver)?,
+            faults,
             profile: Profile::default(),
             graph_memory: Mutex::default(),
-        })
+        }
     }
 
     /// Before anything that uses the stream: runs the ops that wait, and makes the context current
     /// in this thread.
     #[inline]
     pub fn enter(&self) {
+        if rehearses() {
+            return;
+        }
         if !RUNS_QUEUE.get() && captures_into().is_none() {
             self.run_waiting(&mut self.queue());
         }
@@ -330,6 +240,18 @@ impl Gpu {
         }
     }
 
+    /// The error of a library, or that of the driver if the context is lost: libraries have codes of
+    /// their own for that.
+    #[cold]
+    pub fn explained(&self, what: &'static str, error: Error) -> Error {
+        self.make_current();
+        // SAFETY: the stream lives as long as the process.
+        match unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) } {
+            code if is_lost(code) => self.failed(what, code),
+            _ => error,
+        }
+    }
+
     /// Whether a kernel has rejected a value, or an op that waited has failed, and that was not
     /// reported yet.
     pub fn has_fault(&self) -> bool {
@@ -379,6 +301,9 @@ impl Gpu {
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
+        if rehearses() {
+            return Ok(imagined(bytes));
+        }
         if let Some(captured) = self.captured_alloc(bytes) {
             return captured;
         }
@@ -399,7 +324,7 @@ impl Gpu {
     }
 
     pub fn free(&self, memory: DevicePtr) {
-        if self.captured_free(memory) {
+        if rehearses() || self.captured_free(memory) {
             return;
         }
         self.queue().free(memory);
@@ -412,7 +337,7 @@ impl Gpu {
     pub fn release(&self) -> bool {
         let may = !RUNS_QUEUE.get() && captures_into().is_none();
         if may {
-            self.trim();
+            paused(|| self.trim());
         }
         may
     }
@@ -449,6 +374,9 @@ impl Gpu {
 
     /// Writes one element.
     pub fn write_number(&self, at: DevicePtr, bits: u64, bytes: usize) -> Result<()> {
+        if rehearses() {
+            return Ok(());
+        }
         self.make_current();
         let (driver, stream) = (self.driver, self.stream().0);
         // SAFETY: memory of one element of this many bytes.
@@ -474,7 +402,7 @@ impl Gpu {
 
     pub fn copy(&self, from: DevicePtr, to: DevicePtr, bytes: usize) -> Result<()> {
         self.enter();
-        if bytes == 0 || from == to {
+        if bytes == 0 || from == to || rehearses() {
             return Ok(());
         }
         // SAFETY: both are memory of the device, as long as the callers say.
@@ -485,7 +413,7 @@ impl Gpu {
     /// Fills memory with a byte.
     pub fn fill(&self, to: DevicePtr, byte: u8, bytes: usize) -> Result<()> {
         self.enter();
-        if bytes == 0 {
+        if bytes == 0 || rehearses() {
             return Ok(());
         }
         // SAFETY: memory of the device, as long as the callers say.
@@ -504,6 +432,9 @@ impl Gpu {
 
     /// Registers a call whose kernel may reject a value: its number, and where to report.
     pub fn may_fail(&self, op: &str, specs: &[Spec], at: Option<Line>) -> (u64, DevicePtr) {
+        if rehearses() {
+            return (0, self.faults.stop);
+        }
         let (number, slot) = self.faults.register(op, specs, at);
         if self.captured_call(number as u32) {
             self.faults.keep(number as u32);
@@ -538,6 +469,9 @@ impl Gpu {
         shared: usize,
         words: &[u64],
     ) -> Result<()> {
+        if rehearses() {
+            return Ok(());
+        }
         self.enter();
         // More than every device has, which must be asked for.
         if shared > 48 << 10 {

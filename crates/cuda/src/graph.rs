@@ -21,6 +21,7 @@
 //! graphs of the steps before and after it.
 
 use crate::gpu::{Gpu, Handle, device_error};
+use crate::rehearsal::rehearses;
 use pullback_cuda_sys::{DevicePtr, Ptr};
 use pullback_ir::{Result, deterministic, tf32_allowed};
 use smallvec::SmallVec;
@@ -207,6 +208,7 @@ impl Gpu {
     /// What waits for the device or copies from or to the host cannot be a part of a graph.
     pub fn refuse_capture(&self, what: &'static str) -> Result<()> {
         match captures_into() {
+            None if rehearses() => Err(device_error(what, "cannot be rehearsed".into())),
             None => Ok(()),
             Some(_) => Err(device_error(what, "cannot be a part of a CUDA graph".into())),
         }
@@ -214,7 +216,11 @@ impl Gpu {
 
     /// Libraries that are bound to the stream of the device cannot be captured.
     pub fn not_captured(&self) -> std::result::Result<(), &'static str> {
-        captures_into().map_or(Ok(()), |_| Err("is not a part of a CUDA graph"))
+        match captures_into() {
+            None if rehearses() => Err("is not rehearsed"),
+            None => Ok(()),
+            Some(_) => Err("is not a part of a CUDA graph"),
+        }
     }
 
     /// Captures what `run` puts into the stream: the graph that can be launched, its nodes, the

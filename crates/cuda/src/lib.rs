@@ -3,34 +3,46 @@
 //!
 //! ```text
 //!  backend.rs   what the engine calls
-//!  gpu.rs       a device: context, stream, launches, copies
+//!  gpu.rs       a device: context, stream, launches, copies; describe.rs: what is known of it
 //!  faults.rs    what kernels reject, and whose error it becomes
 //!  pool.rs      its memory, cached over a few large segments
 //!  pinned.rs    memory of the host that the device reads and writes by itself
 //!  transfer.rs  large copies, and copies beside the queue on streams of their own
 //!  cache.rs     what is kept on disk
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
+//!  functions.rs functions of an element in CUDA C, and what every kernel starts with
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
 //!  rows.rs      … with reductions along rows; held.rs: with rows in registers
-//!  loops.rs     from operands with layouts to such a kernel and its launch
+//!  loops.rs     from operands with layouts to such a kernel and its launch; registers.rs: where
+//!               rows fit into registers, with sums over the rows
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
-//!  attention.rs attention: by cuDNN, or by products and loops
+//!  fused.rs     fused ops, as loops; batch_norm.rs: batch norm in two passes
+//!  lines.rs     indexing, sorting, scans, cross-entropy, products of integers
+//!  cat.rs       joining arrays; transpose.rs: matrices with rows and columns exchanged
+//!  update.rs    steps of optimisers, many as one kernel
+//!  attention.rs attention: by cuDNN, by flash.rs, or by products and loops
+//!  flash.rs     attention that stores no scores, by kernels of our own
 //!  window.rs    convolutions (by cuDNN, or as products) and pooling
 //!  dnn.rs       plans of cuDNN; dnn_graph.rs its vocabulary, dnn_attention.rs and dnn_conv.rs the
 //!               graphs of attention and convolutions
 //!  queue.rs     pointwise ops that wait, to run as one kernel
-//!  product.rs   matrix products, by cuBLASLt
+//!  product.rs   matrix products, by cuBLASLt; product_matrices.rs: operands as it sees them
 //!  tuning.rs    the fastest of several ways, by measuring
 //!  fft.rs       Fourier transforms, by cuFFT
 //!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
 //!  solver.rs    cuSOLVER and cuBLAS
+//!  nccl.rs      collectives between GPUs, by NCCL
 //!  profile.rs   times of kernels
 //!  program.rs   planned programs, step by step on base addresses
 //!  lowering.rs  … from equations to steps
+//!  flow.rs      … loops and conditionals
+//!  rehearsal.rs … what steps need, made before they run
 //!  graph.rs     … steps as CUDA graphs
 //!  staging.rs   … arguments and results at fixed addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
+//!  golden.rs    texts of kernels as files, for tests; random_regions.rs, *_tests.rs: tests, most
+//!               of them on a device
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
@@ -49,6 +61,7 @@ mod cache;
 mod cat;
 mod compile;
 mod custom;
+mod describe;
 #[cfg(test)]
 mod device_tests;
 mod dnn;
@@ -62,6 +75,7 @@ mod fft;
 mod flash;
 #[cfg(test)]
 mod flash_tests;
+mod flow;
 mod functions;
 mod fused;
 #[cfg(test)]
@@ -90,8 +104,13 @@ mod profile;
 mod program;
 mod queue;
 #[cfg(test)]
+mod random_regions;
+#[cfg(test)]
 mod region_tests;
 mod registers;
+mod rehearsal;
+#[cfg(test)]
+mod rehearsal_tests;
 mod rows;
 mod solver;
 mod staging;
@@ -108,4 +127,4 @@ mod window;
 
 pub use backend::open;
 pub use custom::CudaKernel;
-pub use gpu::{Description, describe, report};
+pub use describe::{Description, describe, report};

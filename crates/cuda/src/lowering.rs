@@ -1,8 +1,9 @@
 //! From the equations of a planned program to its steps, on base addresses.
 
+use crate::flow::FlowCode;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::program::{Action, Code, CodeStep, FlowCode, Place, is_started};
+use crate::program::{Action, Code, CodeStep, Place, is_started};
 use pullback_ir::pass::LibraryEpilogue;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Op, Program, Region, Result, Spec, Var};

@@ -2,6 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
+use crate::queue::bits;
 use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
     Binary, DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
@@ -30,12 +31,21 @@ pub(crate) fn run(
     }
     match op {
         Op::Literal { value, dtype, .. } => {
-            // One element for all, or as many as the memory is dense for.
-            let one = out[0].strides.iter().all(|&s| s == 0);
-            let to = if one { out[0].seen(&[], &[]) } else { out[0].clone() };
-            let body = [Inst::Literal(*value, *dtype)];
-            let values = [Value { dtype: *dtype, row: true }];
-            elements(gpu, &body, &values, x, &[(0, to)])
+            // One element for all, or as many as the memory is dense for. The number is a parameter
+            // of the kernel, which serves all numbers.
+            let bits = bits(*value, *dtype);
+            if out[0].strides.iter().all(|&s| s == 0) {
+                gpu.enter();
+                return gpu.write_number(out[0].at, bits, dtype.size());
+            }
+            let none = SmallVec::<[isize; 4]>::from_elem(0, out[0].shape.len());
+            let number = Operand::new(bits, *dtype, &out[0].shape, &none);
+            let outputs = [(0, out[0].clone())];
+            let values = [Value { dtype: *dtype, row: false }];
+            let (shape, inputs) = (&out[0].shape, std::slice::from_ref(&number));
+            let body = &[Inst::Load(0)];
+            let (values, outputs) = (&values, &outputs);
+            Loop { shape, inner: 0, body, values, inputs, outputs, immediate: 1 }.run(gpu)
         }
         Op::Iota { dtype, .. } => {
             let body = [Inst::Index(0, *dtype)];
@@ -97,9 +107,12 @@ pub(crate) fn run(
             window::conv(gpu, of, &x[0], &x[1], &out[0].permuted(&of.order()))
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, x, &out[0]),
-        Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
+        Op::Linalg(f) => {
+            linalg::run(gpu, *f, x, out, at).map_err(|error| gpu.explained("linalg", error))
+        }
         Op::Fft(f) => match gpu.transforms() {
-            Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),
+            Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0])
+                .map_err(|error| gpu.explained("fft", error)),
             Err(_) => host::run(gpu, op, x, out, at),
         },
         Op::Conv(_) | Op::Pool(_) => host::run(gpu, op, x, out, at),

@@ -5,8 +5,8 @@
 //! for each form of a product: dtypes, sizes, layouts, alignment, switches.
 //!
 //! **Which way.** Where every run must give the same bits (`deterministic()`, the default), the
-//! first proposal: it follows from the form, the chip and the version of the library alone, and so
-//! do the sums of every way that the library has. Otherwise a large product is measured in all
+//! first proposal: it follows from form, chip and version of the library alone, and so do the sums of
+//! every way that the library has. Otherwise a large product is measured in all
 //! proposed ways at its first use, and the fastest is kept for later processes (`cache.rs`). A
 //! remembered way is used only if it is among the proposals, so a file of another chip or version,
 //! or a damaged one, is never run. It must not serve the default: bits would follow from whether a
@@ -17,16 +17,14 @@
 //!
 //! **Workspace.** One for the stream, allocated when a way first needs it and kept. If there is no
 //! memory, a way without workspace is taken where bits may differ; else that is the error.
-//!
-//! TF32 is faster where both operands are contiguous along k (390 against 200 TFLOP/s for weight
-//! gradients). A transposing copy before the product would gain there, with a kernel that
-//! transposes at the speed of memory; the loops of this crate do not.
 
 use crate::cache;
-use crate::gpu::{Gpu, Handle, describe, device_error};
+use crate::describe::{describe, driver_words};
+use crate::gpu::{Gpu, Handle, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
-use crate::product_matrices::StridedMatrices;
+use crate::product_matrices::{StridedMatrices, codes};
+use crate::rehearsal::{self, What, rehearses};
 use crate::tuning::{Stopwatch, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
 use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
@@ -49,7 +47,7 @@ const MOST_AT_ONCE: usize = 65535;
 pub(crate) struct Products {
     library: &'static CublasLt,
     handle: Handle,
-    /// What measured choices are valid for: the chip and the version of the library.
+    /// What measured choices are valid for: the chip, and the versions of library and driver.
     valid_for: String,
     /// Where they are kept.
     folder: Option<PathBuf>,
@@ -153,18 +151,6 @@ impl Workspace {
     }
 }
 
-/// The code of a dtype, and those in which sums and factors are.
-fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
-    match dtype {
-        DType::F32 if tf32 => Some((0, 77, 0)),
-        DType::F32 => Some((0, 68, 0)),
-        DType::F64 => Some((1, 70, 1)),
-        DType::F16 => Some((2, 68, 0)),
-        DType::BF16 => Some((14, 68, 0)),
-        DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
-    }
-}
-
 fn library_ok(code: c_int) -> std::result::Result<(), String> {
     match code {
         0 => Ok(()),
@@ -193,9 +179,9 @@ impl Products {
             return Err(format!("cuBLASLt cannot start (error {code})"));
         }
         let chip = describe(gpu.number)?;
-        let [major, minor, patch] = version;
+        let ([major, minor, patch], driver) = (version, driver_words());
         let valid_for = format!(
-            "cuBLASLt {major}.{minor}.{patch}, {}, sm_{}, {} multiprocessors",
+            "cuBLASLt {major}.{minor}.{patch}, {driver}, {}, sm_{}, {} multiprocessors",
             chip.name, chip.capability, chip.units
         );
         let handle = Handle(handle);
@@ -390,6 +376,9 @@ impl Products {
 
     /// Computes a product in the way of its plan.
     fn run(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
+        if rehearses() {
+            return self.rehearse(gpu, form, at);
+        }
         gpu.enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ProductState { plans, workspace } = &mut *state;
@@ -410,7 +399,7 @@ impl Products {
             let at = (at, (scratch.at, plan.workspace));
             return match self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at.0, at.1) {
                 0 => Ok(()),
-                code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+                code => Err(refused(code)),
             };
         }
         if let Err(error) = workspace.reserve(gpu, plan.workspace) {
@@ -429,6 +418,21 @@ impl Products {
             0 => Ok(()),
             code => self.again(gpu, code, launch),
         }
+    }
+
+    /// Makes the plan alone, unless it has to be measured.
+    #[cold]
+    fn rehearse(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let ProductState { plans, workspace } = &mut *state;
+        if let Entry::Vacant(place) = plans.entry(*form) {
+            let (plan, stays) = self.plan(gpu, form, at, workspace)?;
+            rehearsal::count(What::Product);
+            if stays {
+                place.insert(plan);
+            }
+        }
+        Ok(())
     }
 
     /// A product that was refused, once more with the memory that the pool can give back: the
@@ -452,7 +456,7 @@ impl Products {
                     format!("cuBLASLt finds no memory on cuda:{} to compute it", gpu.number);
                 Err(Error::new(ErrorKind::Memory, "dot", message))
             }
-            code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+            code => Err(gpu.explained("dot", refused(code))),
         }
     }
 
@@ -503,6 +507,11 @@ impl Products {
             )
         }
     }
+}
+
+#[cold]
+fn refused(code: c_int) -> Error {
+    device_error("dot", format!("cuBLASLt: error {code}"))
 }
 
 /// Whether there are products in this dtype.

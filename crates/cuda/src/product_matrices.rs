@@ -5,7 +5,20 @@ use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::Result;
+use pullback_ir::{DType, Result};
+use std::ffi::c_int;
+
+/// The code of a dtype, and those in which sums and factors are.
+pub(crate) fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
+    match dtype {
+        DType::F32 if tf32 => Some((0, 77, 0)),
+        DType::F32 => Some((0, 68, 0)),
+        DType::F64 => Some((1, 70, 1)),
+        DType::F16 => Some((2, 68, 0)),
+        DType::BF16 => Some((14, 68, 0)),
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
+    }
+}
 
 /// A matrix as the library sees it: whether it is exchanged, and its leading dimension.
 pub(crate) fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {

@@ -3,19 +3,21 @@
 //! Steps are made once; a run adds base addresses. A loop or a conditional is a step that runs
 //! other programs, and reads its condition on the host: the only place where a program waits.
 
+use crate::flow::FlowCode;
 use crate::gpu::Gpu;
 use crate::graph::{Graphs, Ran, captures_into};
 use crate::loops::{Loop, Operand};
 use crate::lowering::{Compiler, held_copies};
 use crate::nccl::{self, Flight};
 use crate::profile::Described;
+use crate::rehearsal::{self, Kind, Rehearsed, Report};
 use crate::staging::Staging;
 use crate::update::{How, Updates};
 use crate::{ops, product};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{
-    Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Layout, Line, Op,
+    Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Fused, Layout, Line, Op,
     Program, Region, Result, Spec, Step, Value, Var,
 };
 use smallvec::SmallVec;
@@ -33,6 +35,8 @@ pub(crate) struct Prepared {
     steps: Vec<Step>,
     /// Of the inputs, and of the outputs.
     staging: [Staging; 2],
+    /// What was made before the first call.
+    made: Report,
 }
 
 /// The steps of a program, and its constants.
@@ -42,7 +46,7 @@ pub(crate) struct Code {
     parts: Mutex<Vec<Part>>,
     /// How many collectives it starts.
     flights: usize,
-    constants: DevicePtr,
+    pub constants: DevicePtr,
     gpu: Arc<Gpu>,
 }
 
@@ -86,15 +90,6 @@ struct Running {
     updates: Updates,
 }
 
-pub(crate) struct FlowCode {
-    pub flow: Arc<Flow>,
-    /// The programs inside.
-    pub codes: Vec<Code>,
-    /// Offsets in the arena: of the programs' arena, and of a condition.
-    pub arena: usize,
-    pub condition: usize,
-}
-
 /// Memory seen through strides, from a base on.
 #[derive(Clone)]
 pub(crate) struct Place {
@@ -106,11 +101,11 @@ pub(crate) struct Place {
 
 /// The base addresses of a run.
 #[derive(Clone)]
-struct Addresses {
-    arena: DevicePtr,
-    constants: DevicePtr,
-    inputs: Vec<DevicePtr>,
-    outputs: Vec<DevicePtr>,
+pub(crate) struct Addresses {
+    pub arena: DevicePtr,
+    pub constants: DevicePtr,
+    pub inputs: Vec<DevicePtr>,
+    pub outputs: Vec<DevicePtr>,
 }
 
 impl Place {
@@ -169,7 +164,8 @@ impl Prepared {
         let made = program.outputs.iter().enumerate();
         let made = made.map(|(k, v)| fresh(k).then(|| bytes(v)));
         let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
-        Ok(Prepared { gpu: gpu.clone(), planned: planned.clone(), code, steps, staging })
+        let made = rehearsal::rehearse(gpu, code.rehearsed());
+        Ok(Prepared { gpu: gpu.clone(), planned: planned.clone(), code, steps, staging, made })
     }
 }
 
@@ -207,6 +203,10 @@ impl DeviceProgram for Prepared {
         }
     }
 
+    fn made(&self) -> Option<String> {
+        self.made.words()
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = self.code.notes();
         let [arguments, results] = [0, 1].map(|k| self.staging[k].copied());
@@ -242,6 +242,36 @@ impl Code {
         Ok(code)
     }
 
+    /// Its steps, and those of the programs inside, to make what they need ([`rehearsal`]).
+    pub fn rehearsed(&self) -> Vec<Rehearsed<'_>> {
+        let places = || self.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs));
+        let most = |of: fn(&Base) -> Option<usize>| {
+            places().filter_map(|place| of(&place.base)).max().map_or(0, |n| n + 1)
+        };
+        let inputs = most(|base| if let Base::Input(i) = base { Some(*i) } else { None });
+        let outputs = most(|base| if let Base::Output(k) = base { Some(*k) } else { None });
+        let bases = Arc::new(Addresses {
+            arena: rehearsal::block(0),
+            constants: rehearsal::block(1),
+            inputs: (0..inputs).map(|i| rehearsal::block(2 + i)).collect(),
+            outputs: (0..outputs).map(|k| rehearsal::block(2 + inputs + k)).collect(),
+        });
+        let mut all = Vec::new();
+        for step in &self.steps {
+            let Some(kind) = step.kind() else { continue };
+            let of = |all: &[Place]| all.iter().map(|p| p.operand(&bases)).collect::<Vec<_>>();
+            let operands = [of(&step.inputs), of(&step.outputs)].concat();
+            let like = step.likeness(&operands);
+            let (gpu, bases) = (&self.gpu, bases.clone());
+            let run = Box::new(move || step.rehearse(gpu, &bases));
+            all.push(Rehearsed { kind, like, run });
+            if let Action::Flow(flow) = &step.action {
+                all.extend(flow.codes.iter().flat_map(Code::rehearsed));
+            }
+        }
+        all
+    }
+
     fn begin(&self) -> Running {
         let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
         Running { flights, updates: Updates::default() }
@@ -253,7 +283,7 @@ impl Code {
         parts.iter().any(|part| part.graphs.is_some() && part.steps.len() > 1)
     }
 
-    fn run(&self, bases: &Addresses) -> Result<()> {
+    pub fn run(&self, bases: &Addresses) -> Result<()> {
         let mut running = self.begin();
         let (gpu, steps) = (&self.gpu, &self.steps);
         // A profile times steps one by one; a program inside one that is captured is a part of it.
@@ -379,6 +409,41 @@ impl CodeStep {
         }
     }
 
+    /// What it needs most; none of a collective, which has no kernel of ours.
+    fn kind(&self) -> Option<Kind> {
+        match &self.action {
+            Action::Op(Op::Conv(_)) => Some(Kind::Plans),
+            Action::Op(Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_))) => {
+                Some(Kind::Plans)
+            }
+            Action::Op(Op::Dot) | Action::AddProduct | Action::WideProduct => Some(Kind::Products),
+            Action::Op(_) | Action::Region(..) | Action::Flow(_) => Some(Kind::Kernels),
+            Action::Start(..) | Action::Wait(_) => None,
+        }
+    }
+
+    fn likeness(&self, operands: &[Operand]) -> u64 {
+        let what = match &self.action {
+            Action::Op(op) => (0, Some(op), None),
+            Action::Region(region, _) => (1, None, Some(region)),
+            Action::AddProduct => (2, None, None),
+            Action::WideProduct => (3, None, None),
+            Action::Flow(_) | Action::Start(..) | Action::Wait(_) => (4, None, None),
+        };
+        rehearsal::likeness(what, operands.iter())
+    }
+
+    /// Runs it in a thread that rehearses.
+    fn rehearse(&self, gpu: &Arc<Gpu>, bases: &Addresses) {
+        if let Action::Flow(_) = &self.action {
+            // The programs inside have steps of their own.
+            return;
+        }
+        let mut running = Running { flights: Vec::new(), updates: Updates::default() };
+        // An error is that of the call that runs it.
+        let _ = self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
+    }
+
     fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, running: &mut Running) -> Result<()> {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
@@ -468,74 +533,4 @@ pub(crate) fn region_loop(
         immediate: 0,
     };
     of.run_region(gpu, &columns)
-}
-
-impl FlowCode {
-    fn run(&self, gpu: &Gpu, x: &[Operand], out: &[Operand], bases: &Addresses) -> Result<()> {
-        let at = |all: &[Operand]| all.iter().map(|o| o.at).collect::<Vec<_>>();
-        let inside = |code: &Code, inputs: Vec<DevicePtr>, outputs: Vec<DevicePtr>| {
-            let arena = bases.arena + self.arena as u64;
-            Addresses { arena, constants: code.constants, inputs, outputs }
-        };
-        match (&*self.flow, &self.codes[..]) {
-            (Flow::Cond { .. }, [yes, no]) => {
-                let code = if read_bool(gpu, x[0].at)? { yes } else { no };
-                code.run(&inside(code, at(&x[1..]), at(out)))
-            }
-            (Flow::While { shared, .. }, [test, body]) => {
-                begin(gpu, &x[*shared..], out)?;
-                let inputs = [at(&x[..*shared]), at(out)].concat();
-                let condition = bases.arena + self.condition as u64;
-                let tests = inside(test, inputs.clone(), vec![condition]);
-                // The body updates its state in place.
-                let bodies = inside(body, inputs, at(out));
-                let mut iteration = 0usize;
-                loop {
-                    let failed = |error: Error| {
-                        error.detail(format!("in iteration {iteration} of the loop"))
-                    };
-                    test.run(&tests).map_err(failed)?;
-                    if !read_bool(gpu, condition).map_err(failed)? {
-                        return Ok(());
-                    }
-                    body.run(&bodies).map_err(failed)?;
-                    iteration += 1;
-                }
-            }
-            (Flow::Scan(scan), [body]) => {
-                let (fixed, sequences) = x.split_at(scan.shared + scan.carry);
-                let (state, stacked) = out.split_at(scan.carry);
-                begin(gpu, &fixed[scan.shared..], state)?;
-                let fixed = [at(&fixed[..scan.shared]), at(state)].concat();
-                let mut run = inside(body, Vec::new(), Vec::new());
-                for iteration in 0..scan.length {
-                    let last = scan.length - 1 - iteration;
-                    let row = if scan.reverse { last } else { iteration } as isize;
-                    run.inputs.clone_from(&fixed);
-                    run.inputs.extend(sequences.iter().map(|x| x.from(x.strides[0] * row).at));
-                    run.outputs = at(state);
-                    run.outputs.extend(stacked.iter().map(|y| y.from(y.strides[0] * row).at));
-                    body.run(&run).map_err(|error| {
-                        error.detail(format!("in iteration {iteration} of the scan"))
-                    })?;
-                }
-                Ok(())
-            }
-            (flow, codes) => {
-                let message = format!("has {} programs inside", codes.len());
-                Err(Error::argument(flow.name(), message))
-            }
-        }
-    }
-}
-
-fn read_bool(gpu: &Gpu, at: DevicePtr) -> Result<bool> {
-    let mut byte = [0];
-    gpu.download(at, &mut byte)?;
-    Ok(byte[0] != 0)
-}
-
-/// Copies the initial state to where it is updated, unless it is there already.
-fn begin(gpu: &Gpu, first: &[Operand], state: &[Operand]) -> Result<()> {
-    first.iter().zip(state).try_for_each(|(from, to)| ops::copy(gpu, from, to))
 }

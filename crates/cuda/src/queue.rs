@@ -121,7 +121,7 @@ fn overlap(a: &Operand, b: &Operand) -> bool {
 }
 
 /// The bits of a number in its dtype, in the low bytes.
-fn bits(value: Scalar, dtype: DType) -> u64 {
+pub(crate) fn bits(value: Scalar, dtype: DType) -> u64 {
     let double = value.as_f64();
     match dtype {
         DType::F64 => double.to_bits(),

@@ -82,9 +82,9 @@ fn softmax(rows: usize, width: usize, low: DType, _: DType) -> String {
     )
 }
 
-type Written = fn(usize, usize, DType, DType) -> String;
+pub(crate) type Written = fn(usize, usize, DType, DType) -> String;
 
-const REGIONS: [(&str, Written); 4] =
+pub(crate) const REGIONS: [(&str, Written); 4] =
     [("forward", forward), ("backward", backward), ("bias", bias), ("softmax", softmax)];
 
 /// Rows of a warp and of a block, with idle threads and without, of no whole vectors, and too long

@@ -2,6 +2,7 @@
 
 use crate::gpu::{Gpu, Handle};
 use crate::graph::captures_into;
+use crate::rehearsal::rehearses;
 use pullback_ir::Result;
 use std::ptr::null_mut;
 
@@ -43,10 +44,11 @@ pub(crate) struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// `None` while the stream is being captured, when nothing can be measured.
+    /// `None` while the stream is being captured or steps are rehearsed, when nothing can be
+    /// measured.
     pub fn new(gpu: &'a Gpu) -> Option<Stopwatch<'a>> {
         gpu.enter();
-        if captures_into().is_some() {
+        if captures_into().is_some() || rehearses() {
             return None;
         }
         let mut watch = Stopwatch { gpu, events: [Handle(null_mut()); 2] };

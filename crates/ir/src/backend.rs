@@ -267,6 +267,11 @@ pub trait DeviceProgram: Send + Sync {
     /// Its kernel calls, in order.
     fn steps(&self) -> &[Step];
 
+    /// What was made when it was prepared, in words: kernels, plans, on how many threads.
+    fn made(&self) -> Option<String> {
+        None
+    }
+
     /// How it is run, a line each, for reports.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -2,8 +2,9 @@
 //! nothing to do here; `second_device` has the same on a device of its own.
 
 use pullback::{
-    DType, Device, ErrorKind, Offload, Tensor, catch, default_device, memory_stats_of,
-    reset_peak_of, synchronize, trim_memory, update,
+    CudaKernel, CustomOp, DType, Derivative, Device, ErrorKind, Offload, Result, Spec, Tensor,
+    catch, custom_op, default_device, jit, linalg, memory_stats_of, reset_peak_of, synchronize,
+    trim_memory, update,
 };
 use std::sync::Mutex;
 
@@ -121,4 +122,118 @@ fn parameters_stay_as_they_were_after_a_fault() {
     assert_eq!(x.sum().item::<f32>(), 32.0);
     step();
     assert_eq!(x.sum().item::<f32>(), 0.0);
+}
+
+/// A kernel that ends the context.
+struct Crash(CudaKernel);
+
+impl CustomOp for Crash {
+    fn name(&self) -> &'static str {
+        "crash"
+    }
+    fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
+        Ok(vec![inputs[0].clone()])
+    }
+    fn cuda(&self) -> Option<&CudaKernel> {
+        Some(&self.0)
+    }
+    fn derivative(&self) -> Derivative {
+        Derivative::Refused("it does not return")
+    }
+}
+
+const CRASHES: &str = "PULLBACK_TEST_CRASHES";
+
+/// Not a test by itself: what the process of the next one does.
+#[test]
+fn a_process_that_crashes() {
+    let Some((device, _turn)) = gpu().filter(|_| std::env::var_os(CRASHES).is_some()) else {
+        return;
+    };
+    let text = "extern \"C\" __global__ void crash(const T0* x, R0* y, long long n) { __trap(); }";
+    // SAFETY: it touches no memory.
+    let crash = custom_op(Crash(unsafe { CudaKernel::elementwise("crash", text, 1, 1) }));
+    let (x, w) = (Tensor::ones([1000]).cast(DType::F32), Tensor::ones([64, 64]).cast(DType::F32));
+    let compiled = jit(|x: &Tensor| (x * 2.0).sum());
+    for _ in 0..3 {
+        assert_eq!(compiled.of(&x).item::<f32>(), 2000.0);
+    }
+    assert_eq!(w.matmul(&w).sum().item::<f32>(), 64.0 * 64.0 * 64.0);
+    let y = crash.one(&[&x]);
+    type Use<'a> = (&'a str, &'a dyn Fn() -> Result<()>);
+    let read: Use<'_> = ("reading the result", &|| catch(|| drop(y.to_vec::<f32>())));
+    let large = vec![1f32; 1 << 20];
+    let uses: [Use<'_>; 8] = [
+        ("an elementwise op", &|| catch(|| drop((&x + 1.0).to_vec::<f32>()))),
+        ("a sum", &|| catch(|| drop(x.sum().to_vec::<f32>()))),
+        ("a product", &|| catch(|| drop(w.matmul(&w).to_vec::<f32>()))),
+        ("a factorisation", &|| catch(|| drop(linalg::cholesky(&w, false).to_vec::<f32>()))),
+        ("a compiled function", &|| catch(|| drop(compiled.of(&x).to_vec::<f32>()))),
+        ("an upload", &|| catch(|| drop(Tensor::from_vec(&large, [1 << 20]).to_vec::<f32>()))),
+        ("much memory", &|| catch(|| drop(Tensor::zeros([1 << 28]).sum().to_vec::<f32>()))),
+        ("waiting", &|| synchronize(device)),
+    ];
+    // Again and again, in any order.
+    let often = std::iter::once(&read).chain(&uses).chain(uses.iter().rev()).chain([&read]);
+    for (what, call) in often {
+        let said = call().expect_err(what).to_string();
+        assert!(said.contains("the context of cuda:0 is lost"), "{what}: {said}");
+        assert!(said.contains("The process must be started again"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn a_crash_is_a_sentence_in_every_call_that_follows() {
+    let Some((_, _turn)) = gpu() else { return };
+    let ended = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_crashes", "--nocapture"])
+        .env(CRASHES, "1")
+        .output()
+        .unwrap();
+    let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(ended.status.success(), "{}\n{}", ended.status, said.join("\n"));
+    // This process is as it was.
+    assert_eq!(Tensor::ones([8]).sum().item::<f32>(), 8.0);
+}
+
+/// What a thread computes of its seed, bit by bit: products, elementwise ops, reductions, softmax,
+/// indexing, in two dtypes, eager and compiled, each read.
+fn computed(seed: u64) -> Vec<u32> {
+    let key = pullback::Key::new(seed);
+    let mut all = Vec::new();
+    let mut read = |x: &Tensor| {
+        all.extend(x.cast(DType::F32).to_vec::<f32>().into_iter().map(f32::to_bits));
+    };
+    let compiled = jit(|(x, w): &(Tensor, Tensor)| (x.matmul(w).tanh() + x).softmax(1).sum_over(0));
+    for round in 0..12 {
+        let dtype = if round % 2 == 0 { DType::F32 } else { DType::BF16 };
+        let normal = |n: u64, shape: [usize; 2]| {
+            key.fold_in(4 * round + n).normal(shape, DType::F32, 0.0, 1.0).cast(dtype)
+        };
+        let (x, w) = (normal(0, [193, 128]), normal(1, [128, 128]));
+        let y = x.matmul(&w);
+        read(&y);
+        let z = ((&y * 0.5 + 1.0).tanh() - &x) * &y;
+        read(&z.sum_over(0));
+        read(&z.sum());
+        read(&z.softmax(1));
+        let rows = Tensor::arange(0, 193).to(x.device());
+        read(&z.index_select(0, &rows));
+        read(&compiled.of(&(x, w)));
+    }
+    all
+}
+
+#[test]
+fn two_threads_have_the_bits_of_one() {
+    let Some((_, _turn)) = gpu() else { return };
+    let wanted = [1, 2].map(computed);
+    for _ in 0..3 {
+        std::thread::scope(|s| {
+            let both = [1, 2].map(|seed| s.spawn(move || computed(seed)));
+            for (thread, wanted) in both.into_iter().zip(&wanted) {
+                assert!(thread.join().unwrap() == *wanted, "bits differ");
+            }
+        });
+    }
 }

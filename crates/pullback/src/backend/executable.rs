@@ -110,6 +110,14 @@ impl Executable {
         self.code.steps().iter().map(|step| step.kernel.clone()).collect()
     }
 
+    /// What the device has made for it, in words.
+    pub fn made(&self) -> Option<String> {
+        match &self.code {
+            Code::Host(..) => None,
+            Code::Attached(program, ..) => program.made(),
+        }
+    }
+
     /// How the device launches them, a line each.
     pub fn notes(&self) -> Vec<String> {
         self.code.notes()

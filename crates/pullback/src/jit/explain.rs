@@ -35,6 +35,8 @@ pub struct Specialised {
     pub passes: Vec<(&'static str, usize, usize, Duration)>,
     /// The kernels, and how often each is called.
     pub kernels: BTreeMap<String, usize>,
+    /// What a device other than the CPU made for it before the first call: kernels, plans.
+    pub made: Option<String>,
     /// How a device other than the CPU launches them: as CUDA graphs, or one by one.
     pub launches: Vec<String>,
     /// How often native code was made for it, and how often existing code is used.
@@ -104,6 +106,7 @@ impl Specialisation {
             why: self.why.clone(),
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
+            made: self.executable.made(),
             launches: self.executable.notes(),
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
@@ -202,7 +205,8 @@ impl fmt::Display for Specialised {
         let how = if self.filled { "one program for all lengths, filled in" } else { "passes" };
         writeln!(
             f,
-            "  compile time: trace {trace:.1?}, {how} {passes:.1?}, plan and kernels {prepare:.1?}"
+            "  compile time: trace {trace:.1?}, {how} {passes:.1?}, plan and kernels {prepare:.1?}{}",
+            self.made.as_ref().map_or(String::new(), |made| format!(" ({made})"))
         )?;
         for (name, before, after, time) in &self.passes {
             writeln!(f, "    {name:<24} {before:>6} → {after:<6} {time:.1?}")?;

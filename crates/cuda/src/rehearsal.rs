@@ -1,0 +1,211 @@
+//! What a program needs, made before its first call, on several threads.
+//!
+//! Which kernels, plans of cuDNN and forms of products a step needs follows from its operands: from
+//! layouts, alignment, switches, what a library takes. A list of all that would repeat every choice
+//! of the launch path, and be wrong where the two differ. So the launch path itself is walked: a
+//! thread that *rehearses* runs steps as always, on addresses that are imagined, but nothing reaches
+//! the device. Memory is taken from nowhere, copies and launches return at once, and what would wait
+//! ends the step. What is looked up on the way, and not there, is made.
+//!
+//! Steps are independent then, so threads take them one by one. Those that differ only in where
+//! their operands are, as the layers of a network do, are rehearsed once. A thread that finds that
+//! another is making what it needs goes on without. Nothing depends on a rehearsal: what it has not
+//! found, since an operand is aligned otherwise (say), is made in the first call, as are errors.
+//!
+//! The threads begin with different work: one with plans of cuDNN, which take longest, one with
+//! products, whose library takes long to open, all others with kernels.
+
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use pullback_cuda_sys::DevicePtr;
+use pullback_ir::Numerics;
+use rustc_hash::FxHasher;
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Most threads: each that compiles takes some 100 MB.
+const MOST: usize = 16;
+/// Where imagined memory begins: every block of a program, and then what steps take, far from the
+/// others, and like real memory at multiples of 256.
+const BLOCK: DevicePtr = 1 << 44;
+const TAKEN: DevicePtr = 1 << 62;
+
+thread_local! {
+    static REHEARSES: Cell<bool> = const { Cell::new(false) };
+    static NEXT: Cell<DevicePtr> = const { Cell::new(TAKEN) };
+    static COUNTS: RefCell<Option<Arc<Counts>>> = const { RefCell::new(None) };
+}
+
+/// Whether this thread rehearses.
+#[inline]
+pub(crate) fn rehearses() -> bool {
+    REHEARSES.get()
+}
+
+/// The address of a block of a program.
+pub(crate) fn block(number: usize) -> DevicePtr {
+    (number as DevicePtr + 1) * BLOCK
+}
+
+/// Memory that a step takes.
+pub(crate) fn imagined(bytes: usize) -> DevicePtr {
+    let at = NEXT.get();
+    NEXT.set(at + (bytes.max(1) as DevicePtr).next_multiple_of(256));
+    at
+}
+
+/// What is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Kernel,
+    /// … whose machine code was in a file.
+    KernelRead,
+    Plan,
+    PlanRead,
+    Product,
+    /// A kernel that NVRTC does not compile, or the driver does not load.
+    Refused,
+}
+
+#[derive(Default)]
+struct Counts([AtomicUsize; 6]);
+
+/// Notes that something was made, if this thread rehearses.
+pub(crate) fn count(what: What) {
+    COUNTS.with_borrow(|counts| {
+        if let Some(Counts(all)) = counts.as_deref() {
+            all[what as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Sets whether this thread rehearses, until it is dropped.
+struct Scope {
+    before: bool,
+    counts: Option<Arc<Counts>>,
+}
+
+impl Scope {
+    fn new(on: bool, counts: Option<Arc<Counts>>) -> Scope {
+        Scope { before: REHEARSES.replace(on), counts: COUNTS.replace(counts) }
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        REHEARSES.set(self.before);
+        COUNTS.set(self.counts.take());
+    }
+}
+
+/// Calls `f` while this thread rehearses.
+#[cfg(test)]
+pub(crate) fn rehearsing<R>(f: impl FnOnce() -> R) -> R {
+    let _scope = Scope::new(true, None);
+    f()
+}
+
+/// Calls `f`, which uses the device, while this thread does not rehearse.
+pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
+    let _scope = Scope::new(false, None);
+    f()
+}
+
+/// What a step waits for most.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Kernels,
+    Plans,
+    Products,
+}
+
+/// A step to rehearse.
+pub(crate) struct Rehearsed<'a> {
+    pub kind: Kind,
+    /// Equal for steps of which one is enough.
+    pub like: u64,
+    pub run: Box<dyn Fn() + Send + Sync + 'a>,
+}
+
+/// A hash of what a step does, and of its operands but for the places of their memory.
+pub(crate) fn likeness<'a>(what: impl Hash, operands: impl Iterator<Item = &'a Operand>) -> u64 {
+    let mut hasher = FxHasher::default();
+    what.hash(&mut hasher);
+    for x in operands {
+        (x.at % 256, x.dtype, &x.shape, &x.strides).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// How a rehearsal went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// As in [`What`].
+    pub made: [usize; 6],
+    pub threads: usize,
+    pub time: Duration,
+}
+
+impl Report {
+    /// In words; none if everything was there.
+    pub fn words(&self) -> Option<String> {
+        let [compiled, read, plans, plans_read, products, refused] = self.made;
+        let mut all = Vec::new();
+        for (count, what) in [
+            (compiled, "kernels compiled"),
+            (read, "read from files"),
+            (plans, "plans of cuDNN made"),
+            (plans_read, "plans read from files"),
+            (products, "forms of products"),
+            (refused, "kernels refused"),
+        ] {
+            if count > 0 {
+                all.push(format!("{count} {what}"));
+            }
+        }
+        let (threads, time) = (self.threads, self.time);
+        (!all.is_empty()).then(|| format!("{} on {threads} threads in {time:.1?}", all.join(", ")))
+    }
+}
+
+/// Rehearses steps, on as many threads as pay.
+pub(crate) fn rehearse(gpu: &Gpu, steps: Vec<Rehearsed<'_>>) -> Report {
+    let clock = Instant::now();
+    let mut seen = rustc_hash::FxHashSet::default();
+    let mut lists: [Vec<Rehearsed<'_>>; 3] = Default::default();
+    for step in steps.into_iter().filter(|step| seen.insert(step.like)) {
+        lists[step.kind as usize].push(step);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = (seen.len() / 2).min(cores).clamp(1, MOST);
+    let next: [AtomicUsize; 3] = Default::default();
+    let (numerics, counts) = (Numerics::now(), Arc::new(Counts::default()));
+    let work = |thread: usize| {
+        let _scope = Scope::new(true, Some(counts.clone()));
+        gpu.make_current();
+        let order = match thread {
+            0 => [Kind::Plans, Kind::Products, Kind::Kernels],
+            1 => [Kind::Products, Kind::Kernels, Kind::Plans],
+            _ => [Kind::Kernels, Kind::Plans, Kind::Products],
+        };
+        numerics.scope(|| {
+            for list in order.map(|kind| kind as usize) {
+                while let Some(step) = lists[list].get(next[list].fetch_add(1, Ordering::Relaxed)) {
+                    (step.run)();
+                }
+            }
+        });
+    };
+    std::thread::scope(|s| {
+        for thread in 1..threads {
+            let work = &work;
+            s.spawn(move || work(thread));
+        }
+        work(0);
+    });
+    let made = counts.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    Report { made, threads, time: clock.elapsed() }
+}
