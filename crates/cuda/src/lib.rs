@@ -25,6 +25,7 @@
 //!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
 //!  solver.rs    cuSOLVER and cuBLAS
 //!  profile.rs   times of kernels
+//!  report.rs    what regions are compiled to, without a device
 //!  program.rs   planned programs, step by step on base addresses
 //!  lowering.rs  … from equations to steps
 //!  graph.rs     … steps as CUDA graphs
@@ -92,6 +93,7 @@ mod queue;
 #[cfg(test)]
 mod region_tests;
 mod registers;
+mod report;
 mod rows;
 mod solver;
 mod staging;
@@ -106,6 +108,7 @@ mod tuning;
 mod update;
 mod window;
 
-pub use backend::open;
+pub use backend::{TARGET, open};
 pub use custom::CudaKernel;
 pub use gpu::{Description, describe, report};
+pub use report::kernels_of;

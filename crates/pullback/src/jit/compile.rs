@@ -365,6 +365,12 @@ pub(crate) fn optimised(program: &Program) -> Result<Program> {
     Pipeline::standard(target, evaluate).run(program)
 }
 
+/// What each pass makes of a program.
+pub(super) fn optimised_in_stages(program: &Program) -> Result<Vec<Stage>> {
+    let stages = passes(program, None, Line::caller(), None)?.stages;
+    Ok(stages.into_iter().map(|s| Stage { program: s.program.renumbered(), ..s }).collect())
+}
+
 /// What a pointwise op makes of constants.
 fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
     trace::computing(|| {

@@ -2,13 +2,17 @@
 
 use super::compile::{DIFFERENTIATED, Specialisation};
 use super::dynamic::DynamicReport;
-use crate::backend::{Executable, NativeCode};
-use crate::{Result, UncheckedRule, custom};
+use super::kernels::kernel_table;
+use crate::backend::KernelCode;
+use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
+
+/// Lines of the table of kernels in a report, at most.
+const KERNELS: usize = 25;
 
 /// What a [`Jit`](crate::Jit) has compiled so far. Prints as a report.
 pub struct Explanation {
@@ -35,6 +39,8 @@ pub struct Specialised {
     pub passes: Vec<(&'static str, usize, usize, Duration)>,
     /// The kernels, and how often each is called.
     pub kernels: BTreeMap<String, usize>,
+    /// The kernels of a GPU, equal calls being one, with the CUDA C of fused regions.
+    pub device_kernels: Vec<KernelCode>,
     /// How a device other than the CPU launches them: as CUDA graphs, or one by one.
     pub launches: Vec<String>,
     /// How often native code was made for it, and how often existing code is used.
@@ -70,25 +76,6 @@ pub struct Specialised {
     pub unchecked: Vec<UncheckedRule>,
 }
 
-/// The machine code that is generated for the fused regions of a program on this machine, as text:
-/// none where it has no AVX2, on devices other than the CPU, and for equations that call kernels.
-///
-/// ```
-/// use pullback::{Tensor, jit, native_code};
-/// let f = jit(|x: &Tensor| x * x + 1.0);
-/// f.of(&Tensor::from([1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]));
-/// for code in native_code(&f.explain().specialisations[0].program)? {
-///     println!("equations {:?}:\n{}", code.equations, code.text);
-/// }
-/// # Ok::<(), pullback::Error>(())
-/// ```
-///
-/// # Errors
-/// If the program is invalid, or there is no memory for its constants.
-pub fn native_code(program: &Program) -> Result<Vec<NativeCode>> {
-    Ok(Executable::new(program)?.listings())
-}
-
 impl Specialisation {
     pub(super) fn explain(&self) -> Specialised {
         let mut kernels = BTreeMap::new();
@@ -104,6 +91,7 @@ impl Specialisation {
             why: self.why.clone(),
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
+            device_kernels: self.executable.device_kernels(),
             launches: self.executable.notes(),
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
@@ -218,6 +206,14 @@ impl fmt::Display for Specialised {
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
         for launch in &self.launches {
             writeln!(f, "  launches: {launch}")?;
+        }
+        if !self.device_kernels.is_empty() {
+            let lines = kernel_table(&self.device_kernels);
+            lines.iter().take(KERNELS).try_for_each(|line| writeln!(f, "    {line}"))?;
+            if let more @ 1.. = lines.len().saturating_sub(KERNELS) {
+                writeln!(f, "    and {more} more (`kernel_table`)")?;
+            }
+            writeln!(f, "    (`native_code` has the CUDA C of each region)")?;
         }
         if self.native != (0, 0) {
             let (new, found) = self.native;
