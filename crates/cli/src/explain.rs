@@ -7,7 +7,7 @@ use crate::output::{Output, columns};
 use clap::Args;
 use pullback::{
     DType, Device, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree,
-    compiled_stages, default_device, device_kernels, jit, kernel_table, native_code,
+    compiled_stages, default_device, device_kernels, jit, kernel_table, native_code, not_fused,
     profile_device, value_and_grad, with_default_device,
 };
 use pullback_explore::answer::program;
@@ -50,7 +50,7 @@ pub struct ExplainArgs {
     /// Also prints the code of each fused region: machine code, or CUDA C for a GPU
     #[arg(long)]
     code: bool,
-    /// How many lines of memory to list
+    /// How many lines to list of memory, and of what is not fused
     #[arg(long, value_name = "N", default_value_t = 12)]
     lines: usize,
     /// Prints JSON: the stages as programs, and the figures
@@ -239,6 +239,7 @@ fn without_device(compiled: Compiled, device: Device) -> CliResult<Compiled> {
     made.passes = stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect();
     made.program = stages.last().map_or_else(|| traced.clone(), |stage| stage.program.clone());
     made.device_kernels = device_kernels(&made.program)?;
+    made.apart = not_fused(&traced, 1 << 16)?;
     made.kernels.clear();
     for kernel in &made.device_kernels {
         *made.kernels.entry(kernel.kernel.clone()).or_insert(0) += kernel.equations.len();
@@ -298,6 +299,16 @@ fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliR
         )?;
         let lines = kernel_table(&made.device_kernels);
         lines.iter().try_for_each(|line| out.line(format!("  {line}")))?;
+        out.line("")?;
+    }
+    let apart = made.not_fused();
+    if !apart.is_empty() {
+        out.heading("not fused, of equations that share a value of 64 KiB or more")?;
+        apart.iter().take(arguments.lines).try_for_each(|line| out.line(format!("  {line}")))?;
+        let rest = apart.len().saturating_sub(arguments.lines);
+        if rest > 0 {
+            out.line(format!("  and {rest} more (--lines N)"))?;
+        }
         out.line("")?;
     }
     if arguments.code {
@@ -375,6 +386,7 @@ fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
         "passes": passes,
         "kernels": made.kernels,
         "device_kernels": kernels,
+        "not_fused": made.not_fused(),
         "peak_bytes": made.peak,
         "peak_by_line": lines,
         "captures": { "all": made.captures.0, "written": made.captures.1 },

@@ -160,7 +160,7 @@ pub use implicit::{
 };
 pub use jit::{
     BoxedJit, DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised,
-    compiled_stages, device_kernels, jit, kernel_table, native_code,
+    compiled_stages, device_kernels, jit, kernel_table, native_code, not_fused,
 };
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
@@ -195,7 +195,7 @@ pub use ops::{
 };
 pub use ops::{fft, linalg};
 pub use pullback_derive::Tree;
-pub use pullback_ir::pass::{BudgetReport, Stage};
+pub use pullback_ir::pass::{Apart, BudgetReport, Obstacle, Stage};
 pub use pullback_ir::{
     CudaLaunch, DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };

@@ -1,18 +1,22 @@
 //! What was compiled, and why.
 
-use super::compile::{DIFFERENTIATED, Specialisation};
+use super::compile::{DIFFERENTIATED, Specialisation, apart};
 use super::dynamic::DynamicReport;
 use super::kernels::kernel_table;
 use crate::backend::KernelCode;
 use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
-use pullback_ir::pass::BudgetReport;
+use pullback_ir::pass::{Apart, BudgetReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 /// Lines of the table of kernels in a report, at most.
 const KERNELS: usize = 25;
+/// Lines of what was not fused, at most.
+const APART: usize = 12;
+/// Bytes of a value that is worth a line there: below, it stays in a cache.
+const LARGE: usize = 1 << 16;
 
 /// What a [`Jit`](crate::Jit) has compiled so far. Prints as a report.
 pub struct Explanation {
@@ -43,6 +47,10 @@ pub struct Specialised {
     pub device_kernels: Vec<KernelCode>,
     /// How a device other than the CPU launches them: as CUDA graphs, or one by one.
     pub launches: Vec<String>,
+    /// Pairs of equations that share a value of 64 KiB or more and are not in one fused
+    /// region, with what keeps them apart; the largest values first. Empty where a memory budget
+    /// holds, and for programs that were filled in.
+    pub apart: Vec<Apart>,
     /// How often native code was made for it, and how often existing code is used.
     pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
@@ -93,6 +101,10 @@ impl Specialisation {
             kernels,
             device_kernels: self.executable.device_kernels(),
             launches: self.executable.notes(),
+            apart: match self.limit.is_some() || self.filled {
+                true => Vec::new(),
+                false => apart(&self.traced, LARGE).unwrap_or_default(),
+            },
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
@@ -214,6 +226,14 @@ impl fmt::Display for Specialised {
                 writeln!(f, "    and {more} more (`kernel_table`)")?;
             }
             writeln!(f, "    (`native_code` has the CUDA C of each region)")?;
+        }
+        let lines = self.not_fused();
+        if !lines.is_empty() {
+            writeln!(f, "  not fused:")?;
+            lines.iter().take(APART).try_for_each(|line| writeln!(f, "    {line}"))?;
+            if let more @ 1.. = lines.len().saturating_sub(APART) {
+                writeln!(f, "    and {more} more (`Specialised::not_fused`)")?;
+            }
         }
         if self.native != (0, 0) {
             let (new, found) = self.native;

@@ -1,11 +1,11 @@
 //! The generated code of programs, and what it takes.
 
-use super::compile::optimised_in_stages;
+use super::compile::{apart, optimised_in_stages};
 use super::explain::{Explanation, Specialised};
 use crate::backend::{DeviceProfile, Executable, KernelCode, NativeCode, planned_kernels};
 use crate::{Device, Result};
 use pullback_ir::Program;
-use pullback_ir::pass::Stage;
+use pullback_ir::pass::{Apart, Stage};
 
 /// The code that is generated for the fused regions of a program, as text: on the CPU machine code
 /// for this machine, none where it has no AVX2; for a GPU CUDA C, a text for each distinct region,
@@ -83,6 +83,25 @@ pub fn compiled_stages(program: &Program) -> Result<Vec<Stage>> {
     optimised_in_stages(program)
 }
 
+/// Pairs of equations of a traced program that share a value of at least so many bytes and do not
+/// become one fused region, with what keeps them apart; the largest values first. It is compiled
+/// again for that.
+///
+/// ```
+/// use pullback::{DType, Spec, Tensor, not_fused, trace};
+/// let specs = [Spec::cpu(DType::F32, [64, 64])];
+/// let program = trace(|x: &[Tensor]| x[0].exp().sort(0, false).0.tanh(), &specs)?;
+/// let found: Vec<String> = not_fused(&program, 0)?.iter().map(ToString::to_string).collect();
+/// assert!(found[0].contains("`sort` is a kernel of its own; 16384 bytes written"), "{found:?}");
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// If the program is invalid.
+pub fn not_fused(program: &Program, least: usize) -> Result<Vec<Apart>> {
+    apart(program, least)
+}
+
 impl Explanation {
     /// Joins the times of a profile of calls of the function: in the kernels of each program, the
     /// mean time of a call.
@@ -107,6 +126,33 @@ impl Explanation {
 }
 
 impl Specialised {
+    /// What is not fused, and why: a sentence for each pair of equations that share a large value,
+    /// equal ones once, with how often.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.exp().sort(0, false).0.tanh());
+    /// f.of(&Tensor::ones([256, 256]));
+    /// for sentence in f.explain().specialisations[0].not_fused() {
+    ///     println!("{sentence}");
+    /// }
+    /// ```
+    pub fn not_fused(&self) -> Vec<String> {
+        let mut lines: Vec<(String, usize)> = Vec::new();
+        for pair in &self.apart {
+            let line = pair.to_string();
+            match lines.iter_mut().find(|known| known.0 == line) {
+                Some(known) => known.1 += 1,
+                None => lines.push((line, 1)),
+            }
+        }
+        let line = |(line, n): (String, usize)| match n {
+            1 => line,
+            n => format!("{line} (×{n})"),
+        };
+        lines.into_iter().map(line).collect()
+    }
+
     /// As [`Explanation::join`], for one program.
     ///
     /// ```

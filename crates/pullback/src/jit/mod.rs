@@ -35,7 +35,7 @@ mod run;
 
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
-pub use kernels::{compiled_stages, device_kernels, kernel_table, native_code};
+pub use kernels::{compiled_stages, device_kernels, kernel_table, native_code, not_fused};
 
 pub(crate) use compile::optimised;
 
