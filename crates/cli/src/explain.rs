@@ -6,7 +6,9 @@ use crate::models::{self, Cnn, Gpt, LstmModel, Mlp, ModelKind, Size, TextModel};
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::{
-    DType, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree, jit, value_and_grad,
+    DType, Device, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree,
+    compiled_stages, default_device, device_kernels, jit, kernel_table, native_code, not_fused,
+    profile_device, value_and_grad, with_default_device,
 };
 use pullback_explore::answer::program;
 use pullback_explore::expression::{did_you_mean, near};
@@ -24,6 +26,9 @@ use serde_json::{Value, json};
   pullback explain lstm --stage fuse       the program after one pass
   pullback explain cnn --dot | dot -Tsvg > step.svg
   pullback explain 'x*y + sin(x*y)' x=2 y=3   an expression with its gradient
+  pullback explain gpt --device cuda --code   its kernels on a GPU, with their CUDA C, registers and bytes
+
+With --device cuda and no GPU, the step is compiled for one of compute capability 9.0: all but its times is known.
 
 The step is traced once (clear the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
 before anything runs: `peak` is what a call takes besides its inputs, and the lines below it hold the most at that moment.")]
@@ -39,7 +44,13 @@ pub struct ExplainArgs {
     /// Leaves out the programs
     #[arg(long)]
     summary: bool,
-    /// How many lines of memory to list
+    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`); a GPU need not be there
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Also prints the code of each fused region: machine code, or CUDA C for a GPU
+    #[arg(long)]
+    code: bool,
+    /// How many lines to list of memory, and of what is not fused
     #[arg(long, value_name = "N", default_value_t = 12)]
     lines: usize,
     /// Prints JSON: the stages as programs, and the figures
@@ -55,6 +66,8 @@ struct Compiled {
     what: String,
     stages: Vec<(&'static str, Program)>,
     made: Specialised,
+    /// The GPU that it was compiled for, which is not there.
+    absent: Option<Device>,
 }
 
 /// The models that are known by name.
@@ -65,7 +78,7 @@ pub const MODELS: [&str; 4] = ["mlp", "cnn", "gpt", "lstm"];
 /// # Errors
 /// If there is no such model, or it cannot be compiled.
 pub fn model(name: &str) -> CliResult<program::Compiled> {
-    let Compiled { what, stages, made } = named(name)?;
+    let Compiled { what, stages, made, .. } = named(name)?;
     let stages = stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect();
     Ok(program::Compiled { what, stages, made: Some(made) })
 }
@@ -75,7 +88,16 @@ pub fn model(name: &str) -> CliResult<program::Compiled> {
 /// # Errors
 /// If there is no such model or stage, or it cannot be compiled.
 pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
-    let compiled = compile(arguments)?;
+    let device = match &arguments.device {
+        None => Device::Cpu,
+        Some(name) => {
+            name.parse().map_err(|_| Failure::usage(format!("there is no device `{name}`")))?
+        }
+    };
+    let compiled = match device.is_available() {
+        true => with_default_device(device, || compile(arguments))?,
+        false => without_device(compile(arguments)?, device)?,
+    };
     let chosen = match &arguments.stage {
         Some(name) => Some(stage(&compiled, name)?),
         None => None,
@@ -191,10 +213,40 @@ fn compiled<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(
 ) -> CliResult<Compiled> {
     let stages = f.stages(x)?;
     f.call(x)?;
-    match f.explain().specialisations.pop() {
-        Some(made) => Ok(Compiled { what, stages, made }),
+    let mut explanation = f.explain();
+    // What the kernels take on a GPU. The second call has made its plans.
+    let device = default_device();
+    if device != Device::Cpu {
+        f.call(x)?;
+        let (done, profile) = profile_device(device, || f.call(x))?;
+        done?;
+        explanation.join(&profile);
+    }
+    match explanation.specialisations.pop() {
+        Some(made) => Ok(Compiled { what, stages, made, absent: None }),
         None => Err(Failure::failed("it was not compiled")),
     }
+}
+
+/// The step as it would be compiled for a GPU that is not there.
+fn without_device(compiled: Compiled, device: Device) -> CliResult<Compiled> {
+    let Some((_, traced)) = compiled.stages.into_iter().next() else {
+        return Err(Failure::failed("it was not traced"));
+    };
+    let traced = traced.on_device(device);
+    let stages = compiled_stages(&traced)?;
+    let mut made = compiled.made;
+    made.passes = stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect();
+    made.program = stages.last().map_or_else(|| traced.clone(), |stage| stage.program.clone());
+    made.device_kernels = device_kernels(&made.program)?;
+    made.apart = not_fused(&traced, 1 << 16)?;
+    made.kernels.clear();
+    for kernel in &made.device_kernels {
+        *made.kernels.entry(kernel.kernel.clone()).or_insert(0) += kernel.equations.len();
+    }
+    let stages = stages.into_iter().map(|stage| (stage.name, stage.program));
+    let stages = std::iter::once(("trace", traced)).chain(stages).collect();
+    Ok(Compiled { what: compiled.what, stages, made, absent: Some(device) })
 }
 
 /// The program after the last pass of this name: some run more than once.
@@ -241,6 +293,37 @@ fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliR
         out.line(format!("  {count:>5}  {name}"))?;
     }
     out.line("")?;
+    if !made.device_kernels.is_empty() {
+        out.heading(
+            "kernels of the GPU: registers and spilled bytes of a thread, bytes of a call",
+        )?;
+        let lines = kernel_table(&made.device_kernels);
+        lines.iter().try_for_each(|line| out.line(format!("  {line}")))?;
+        out.line("")?;
+    }
+    let apart = made.not_fused();
+    if !apart.is_empty() {
+        out.heading("not fused, of equations that share a value of 64 KiB or more")?;
+        apart.iter().take(arguments.lines).try_for_each(|line| out.line(format!("  {line}")))?;
+        let rest = apart.len().saturating_sub(arguments.lines);
+        if rest > 0 {
+            out.line(format!("  and {rest} more (--lines N)"))?;
+        }
+        out.line("")?;
+    }
+    if arguments.code {
+        for code in native_code(&made.program)? {
+            let equations: Vec<String> = code.equations.iter().map(usize::to_string).collect();
+            out.heading(&format!("code of equations {}", equations.join(", ")))?;
+            out.line(code.text.trim_end())?;
+            out.line("")?;
+        }
+    }
+    if let Some(device) = compiled.absent {
+        return Ok(out.line(format!(
+            "{device} is not there: compiled for compute capability 9.0, with no times"
+        ))?);
+    }
     out.heading(&format!("memory: {} at the peak, planned before it runs", bytes(made.peak)))?;
     for (line, size) in made.peak_by_line.iter().take(arguments.lines) {
         out.line(format!("  {:>10}  {line}", bytes(*size)))?;
@@ -284,11 +367,26 @@ fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
         .map(|(line, size)| json!({ "line": line, "bytes": size }))
         .collect();
     let [trace, pass, prepare] = made.compile.map(milliseconds);
+    let mut kernels = Vec::new();
+    for kernel in &made.device_kernels {
+        let usage = kernel.usage;
+        kernels.push(json!({
+            "kernel": kernel.kernel, "operands": kernel.operands, "equations": kernel.equations,
+            "bytes": kernel.bytes, "ms": kernel.milliseconds,
+            "registers": usage.map(|usage| usage.registers),
+            "spilled": usage.map(|usage| usage.spilled),
+            "shared": usage.map(|usage| usage.shared),
+            "line": kernel.at.map(|at| at.to_string()),
+            "code": kernel.text.as_deref().filter(|_| arguments.code),
+        }));
+    }
     Ok(json!({
         "model": compiled.what,
         "arguments": made.arguments,
         "passes": passes,
         "kernels": made.kernels,
+        "device_kernels": kernels,
+        "not_fused": made.not_fused(),
         "peak_bytes": made.peak,
         "peak_by_line": lines,
         "captures": { "all": made.captures.0, "written": made.captures.1 },

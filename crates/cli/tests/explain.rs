@@ -28,6 +28,22 @@ fn models_are_explained() {
     }
 }
 
+/// Without a GPU too.
+#[test]
+fn kernels_of_a_gpu_are_explained() {
+    let ran = run(&["explain", "gpt", "--device", "cuda", "--summary", "--code"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for part in ["kernels of the GPU", "registers", "  norms ", "code of equations "] {
+        assert!(ran.out.contains(part), "there is no {part}: {}", ran.out);
+    }
+    assert!(ran.out.contains("extern \"C\" __global__ void"), "{}", ran.out);
+    let ran = run(&["explain", "mlp", "--device", "cuda", "--json"]);
+    let found: Value = serde_json::from_str(&ran.out).expect("JSON");
+    let kernels = found["device_kernels"].as_array().expect("a list");
+    assert!(kernels.iter().any(|kernel| kernel["kernel"] == "region"), "{kernels:?}");
+    assert!(kernels.iter().all(|kernel| kernel["bytes"].as_u64() > Some(0)), "{kernels:?}");
+}
+
 #[test]
 fn figures_are_given_as_json() {
     let ran = run(&["explain", "mlp", "--json"]);
@@ -45,6 +61,9 @@ fn figures_are_given_as_json() {
             .any(|line| line["line"].as_str().is_some_and(|at| at.contains("classifier.rs")))
     );
     assert_eq!(found["stages"][0]["name"], "trace");
+    let apart = found["not_fused"].as_array().expect("a list");
+    let reason = |line: &Value| line.as_str().is_some_and(|line| line.contains("stay apart: "));
+    assert!(!apart.is_empty() && apart.iter().all(reason), "{apart:?}");
     let one = run(&["explain", "mlp", "--json", "--stage", "fuse"]);
     let one: Value = serde_json::from_str(&one.out).expect("JSON");
     assert_eq!(one["stages"].as_array().map(Vec::len), Some(1));

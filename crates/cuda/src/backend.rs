@@ -7,7 +7,7 @@ use crate::program::Prepared;
 use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::pass::{Epilogue, Limits, Target};
+use pullback_ir::pass::{Epilogue, Limits, Remat, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -34,6 +34,24 @@ pub(crate) const LIMITS: Limits = Limits {
     columns: COLUMNS,
     column_row: [256, 8192],
     biased_products: true,
+};
+
+/// What passes need to know of a GPU.
+pub const TARGET: Target = Target {
+    align: 256,
+    regions: LIMITS,
+    norms: true,
+    epilogue: Epilogue::Library,
+    adds_products: &[DType::F32, DType::F64],
+    channels_last: &[DType::BF16, DType::F16],
+    stores_twice: true,
+    // On the stream of `nccl.rs`.
+    overlap: true,
+    // Attention does.
+    strided_results: true,
+    joins_casts: true,
+    scratch: true,
+    recompute: Remat { near: 16, worth: 4096 },
 };
 
 struct Backend {
@@ -128,22 +146,7 @@ impl DeviceBackend for Backend {
     }
 
     fn target(&self) -> Target {
-        Target {
-            align: 256,
-            regions: LIMITS,
-            norms: true,
-            epilogue: Epilogue::Library,
-            adds_products: &[DType::F32, DType::F64],
-            channels_last: &[DType::BF16, DType::F16],
-            stores_twice: true,
-            // On the stream of `nccl.rs`.
-            overlap: true,
-            // Attention does.
-            strided_results: true,
-            joins_casts: true,
-            scratch: true,
-            ..Target::default()
-        }
+        TARGET
     }
 
     fn statistics(&self) -> PoolStats {

@@ -1,7 +1,7 @@
 //! CUDA C to machine code: once in a process, and once on a machine.
 //!
 //! Machine code is kept in files (`cache.rs`), by the source, the chip, and the versions of the
-//! compiler and the driver.
+//! compiler and the driver, and beside it what its threads take, for reports.
 
 use crate::cache;
 use crate::describe::{driver_words, nvrtc_words};
@@ -9,7 +9,7 @@ use crate::gpu::{Gpu, Handle, device_error};
 use crate::rehearsal::{self, What, rehearses};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
-use pullback_ir::{CudaSource, DType, Result};
+use pullback_ir::{CudaSource, DType, KernelUsage, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_int};
@@ -109,19 +109,15 @@ impl Kernels {
     /// Machine code, and whether it was in a file. Needs no device.
     fn image(&self, of: &Compiled) -> Result<(Vec<u8>, bool)> {
         let rtc = nvrtc().map_err(|why| device_error("compile", why.to_string()))?;
-        let fused = if of.fused { " fused" } else { "" };
-        let (chip, compiler, driver) = (self.capability, nvrtc_words(rtc), driver_words());
-        let whole = format!("sm_{chip} {compiler} {driver}{fused}\n{}", of.text);
+        let whole = whole_key(rtc, &of.text, self.capability, of.fused);
         let folder = cache::folder();
         if let Some(image) = folder.as_ref().and_then(|at| cache::read(at, "cubin", &whole)) {
             return Ok((image, true));
         }
-        let image = compile(rtc, &of.text, chip, of.fused)
-            .map_err(|log| device_error("compile", format!("NVRTC refuses a kernel: {log}")))?;
-        if let Some(folder) = &folder {
-            cache::write(folder, "cubin", &whole, &image);
+        match make(rtc, &whole, &of.text, self.capability, of.fused) {
+            Ok((image, _)) => Ok((image, false)),
+            Err(log) => Err(device_error("compile", format!("NVRTC refuses a kernel: {log}"))),
         }
-        Ok((image, false))
     }
 
     /// What was made.
@@ -157,17 +153,75 @@ fn load(gpu: &Gpu, of: &Compiled, image: &[u8]) -> Result<Handle> {
     Ok(Handle(function))
 }
 
+/// What machine code follows from.
+fn whole_key(rtc: &Nvrtc, text: &str, chip: u32, fused: bool) -> String {
+    let (compiler, driver) = (nvrtc_words(rtc), driver_words());
+    let fused = if fused { " fused" } else { "" };
+    format!("sm_{chip} {compiler} {driver}{fused}\n{text}")
+}
+
+/// Compiles, and keeps the result on disk.
+fn make(
+    rtc: &Nvrtc,
+    whole: &str,
+    text: &str,
+    chip: u32,
+    fused: bool,
+) -> std::result::Result<(Vec<u8>, Option<KernelUsage>), String> {
+    let (image, usage) = compile(rtc, text, chip, fused)?;
+    if let Some(folder) = cache::folder() {
+        cache::write(&folder, "cubin", whole, &image);
+        if let Some(of) = usage {
+            let numbers = [of.registers, of.spilled, of.stack, of.shared].map(|n| n.to_string());
+            cache::write(&folder, "usage", whole, numbers.join(" ").as_bytes());
+        }
+    }
+    Ok((image, usage))
+}
+
+/// What a thread of the kernel of a text takes on a chip: kept beside its machine code, or compiled
+/// for it. `None` without NVRTC, or if it refuses the text.
+pub(crate) fn usage(text: &str, chip: u32) -> Option<KernelUsage> {
+    let rtc = nvrtc().ok()?;
+    let whole = whole_key(rtc, text, chip, false);
+    let kept = cache::folder().and_then(|at| cache::read(&at, "usage", &whole));
+    let kept = kept.and_then(|bytes| {
+        let text = String::from_utf8(bytes).ok()?;
+        let mut numbers = text.split(' ').map_while(|n| n.parse().ok());
+        let mut next = || numbers.next();
+        Some(KernelUsage { registers: next()?, spilled: next()?, stack: next()?, shared: next()? })
+    });
+    kept.or_else(|| make(rtc, &whole, text, chip, false).ok()?.1)
+}
+
+/// What `ptxas` says of the only kernel of a text.
+fn usage_in(log: &str) -> Option<KernelUsage> {
+    // The number before some words.
+    let before = |words: &str| {
+        let (head, _) = log.split_once(words)?;
+        head.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse::<usize>().ok()
+    };
+    Some(KernelUsage {
+        registers: before(" registers")?,
+        spilled: before(" bytes spill stores")?,
+        stack: before(" bytes stack frame")?,
+        shared: before(" bytes smem").unwrap_or(0),
+    })
+}
+
+/// Machine code, and what its threads take.
 pub(crate) fn compile(
     rtc: &Nvrtc,
     source: &str,
     capability: u32,
     fused: bool,
-) -> std::result::Result<Vec<u8>, String> {
+) -> std::result::Result<(Vec<u8>, Option<KernelUsage>), String> {
     let text = CString::new(source).map_err(|error| error.to_string())?;
     let chip = CString::new(format!("--gpu-architecture=sm_{capability}")).unwrap_or_default();
     // Instructions of this library are rounded one by one, as on the CPU.
     let fmad = if fused { c"--fmad=true" } else { c"--fmad=false" };
-    let options: [&CStr; 4] = [&chip, c"--std=c++17", fmad, c"-default-device"];
+    let options: [&CStr; 5] =
+        [&chip, c"--std=c++17", fmad, c"-default-device", c"--ptxas-options=-v"];
     let options = options.map(CStr::as_ptr);
     let (mut program, mut size) = (null_mut(), 0usize);
     // SAFETY: the strings live until the end; sizes are those that NVRTC gives.
@@ -179,17 +233,39 @@ pub(crate) fn compile(
             0 => (rtc.nvrtcCompileProgram)(program, count, options.as_ptr()),
             code => return Err(format!("error {code}")),
         };
+        (rtc.nvrtcGetProgramLogSize)(program, &mut size);
+        let mut log = vec![0u8; size];
+        (rtc.nvrtcGetProgramLog)(program, log.as_mut_ptr().cast());
+        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_string();
         if code != 0 {
-            (rtc.nvrtcGetProgramLogSize)(program, &mut size);
-            let mut log = vec![0u8; size];
-            (rtc.nvrtcGetProgramLog)(program, log.as_mut_ptr().cast());
             (rtc.nvrtcDestroyProgram)(&mut program);
-            return Err(String::from_utf8_lossy(&log).trim_end_matches('\0').to_string());
+            return Err(log);
         }
         (rtc.nvrtcGetCUBINSize)(program, &mut size);
         let mut image = vec![0u8; size];
         let got = (rtc.nvrtcGetCUBIN)(program, image.as_mut_ptr().cast());
         (rtc.nvrtcDestroyProgram)(&mut program);
-        if got == 0 { Ok(image) } else { Err(format!("no machine code (error {got})")) }
+        if got == 0 {
+            Ok((image, usage_in(&log)))
+        } else {
+            Err(format!("no machine code (error {got})"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_kernel_takes_is_in_the_log() {
+        let log = "ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+ptxas         .     192 bytes stack frame, 8 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 32 registers, used 1 barriers, 192 bytes cumulative stack size, 64 bytes smem";
+        let found = KernelUsage { registers: 32, spilled: 8, stack: 192, shared: 64 };
+        assert_eq!(usage_in(log), Some(found));
+        assert_eq!(usage_in("a warning"), None);
     }
 }

@@ -6,10 +6,13 @@
 
 use crate::functions::PRELUDE;
 use crate::loops::{Loop, Operand};
-use crate::region_tests::region_of;
+use crate::region_tests::{fused_of, region_of};
 use crate::tests::compiles;
 use crate::text::{Held, LoopForm, LoopText, text};
-use pullback_ir::{Binary, DType, Inst, Load, Op, Random, Reduction, Scalar, Unary, Value};
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{
+    Binary, DType, Device, Inst, Load, Op, Program, Random, Reduction, Scalar, Unary, Value,
+};
 use smallvec::smallvec;
 use std::path::Path;
 
@@ -252,6 +255,39 @@ fn regions_compile() {
     compiles("a sum over rows", &sum);
 }
 
+/// Of programs, without a device: the texts are those of the files, and what a thread takes is
+/// known where NVRTC is.
+#[test]
+fn kernels_of_programs_are_known_without_a_device() {
+    for (name, program) in
+        [("region_forward", RESIDUAL_AND_NORM), ("dropout_and_norm", DROPOUT_AND_NORM)]
+    {
+        let fused = fused_of(program).on_device(Device::Cuda(0));
+        let planned = Planned::new(&fused, crate::TARGET).expect("a plan");
+        let kernels = crate::kernels_of(&planned, 90).expect("valid");
+        let [kernel] = &kernels[..] else { panic!("not one kernel: {kernels:?}") };
+        let text = kernel.text.as_deref().expect("a region has a text");
+        assert!(of_program(program).ends_with(text), "{name}:\n{text}");
+        assert_eq!(kernel.kernel, "region");
+        if pullback_cuda_sys::nvrtc().is_ok() {
+            let usage = kernel.usage.expect("NVRTC says what it takes");
+            assert!((16..=255).contains(&usage.registers) && usage.spilled == 0, "{usage:?}");
+        }
+    }
+    // Equal calls are one row, and a product has no text.
+    let text = "program (x: f32[64,64], y: f32[64,64]) {
+  let a: f32[64,64] = dot x y
+  let b: f32[64,64] = dot a y
+  return b
+}";
+    let program = text.parse::<Program>().expect("a program").on_device(Device::Cuda(0));
+    let planned = Planned::new(&program, crate::TARGET).expect("a plan");
+    let kernels = crate::kernels_of(&planned, 90).expect("valid");
+    let [kernel] = &kernels[..] else { panic!("not one kernel: {kernels:?}") };
+    assert_eq!((&kernel.equations[..], kernel.text.is_some()), (&[0, 1][..], false));
+    assert_eq!((kernel.bytes, kernel.operations), (3 * 64 * 64 * 4, 2 * 64 * 64 * 64));
+}
+
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| LoopForm::Flat { vector, single };
@@ -269,7 +305,12 @@ fn generated_kernels_are_these_texts() {
         resident: 0,
     };
     let warp = Held { threads: 32, vector: 8, count: 3, full: false, block: 256, ..block.clone() };
-    let columns = |ahead, of: &Held| Held { still: 2, ahead, resident: 4, ..of.clone() };
+    let columns = |ahead, of: &Held| Held {
+        still: 2,
+        ahead,
+        resident: if ahead { 4 } else { 2 },
+        ..of.clone()
+    };
     let texts = [
         ("flat_f32", pointwise(DType::F32, flat(4, 0))),
         ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
@@ -300,7 +341,8 @@ fn generated_kernels_are_these_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/golden");
     let mut differ = Vec::new();
     for (name, source) in &texts {
-        compiles(name, source);
+        let usage = compiles(name, source);
+        assert_eq!(usage.map_or(0, |usage| usage.spilled), 0, "{name} spills: {usage:?}");
         let own = [PRELUDE.to_string().as_str(), include_str!("kernels/random.cu")]
             .iter()
             .fold(source.as_str(), |text, shared| text.strip_prefix(shared).unwrap_or(text));

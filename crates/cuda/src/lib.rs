@@ -33,6 +33,7 @@
 //!  solver.rs    cuSOLVER and cuBLAS
 //!  nccl.rs      collectives between GPUs, by NCCL
 //!  profile.rs   times of kernels
+//!  report.rs    what regions are compiled to, without a device
 //!  program.rs   planned programs, step by step on base addresses
 //!  lowering.rs  … from equations to steps
 //!  flow.rs      … loops and conditionals
@@ -111,6 +112,7 @@ mod registers;
 mod rehearsal;
 #[cfg(test)]
 mod rehearsal_tests;
+mod report;
 mod rows;
 mod solver;
 mod staging;
@@ -125,6 +127,7 @@ mod tuning;
 mod update;
 mod window;
 
-pub use backend::open;
+pub use backend::{TARGET, open};
 pub use custom::CudaKernel;
 pub use describe::{Description, describe, report};
+pub use report::kernels_of;

@@ -284,13 +284,40 @@ impl Loop<'_> {
         if let Some(held) = self.fits_registers(&of, &[]) {
             return self.run_held(gpu, held, &of, &[]);
         }
+        let (form, [parts, part], wide) = self.row_form(&of);
+        if parts == 1 {
+            return self.run_rows(gpu, &of, [1, part], form, wide);
+        }
+        // The parts, in the compute type, then their reduction.
+        let mut partial: Vec<(usize, Scratch<'_>, Operand)> = Vec::new();
+        for (v, _) in self.outputs {
+            let dtype = self.values[*v].dtype.compute();
+            let memory = gpu.scratch(of.rows * parts * dtype.size())?;
+            let seen = Operand::new(memory.at, dtype, &[of.rows, parts], &[1, of.rows as isize]);
+            partial.push((*v, memory, seen));
+        }
+        let outputs: Vec<(usize, Operand)> =
+            partial.iter().map(|(v, _, seen)| (*v, seen.clone())).collect();
+        let first = Loop { outputs: &outputs, ..*self };
+        first.run_rows(gpu, &of, [parts, part], form, wide)?;
+        for ((v, _, seen), (_, to)) in partial.iter().zip(self.outputs) {
+            let Inst::Reduce(kind, _) = self.body[*v] else { continue };
+            reduce_parts(gpu, kind, seen, to, of.rows)?;
+        }
+        Ok(())
+    }
+
+    /// The form of rows that are not held in registers, the parts of each and their lengths, and
+    /// whether indices need 64 bits.
+    pub fn row_form(&self, of: &InRows) -> (LoopForm, [usize; 2], bool) {
         let InRows { outer, inner, rows, width } = of;
+        let (rows, width) = (*rows, *width);
         // Threads read neighbours: along the row, or along the rows if these are contiguous.
         let unit =
             |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
         let threads = match width {
             0..=4 => 1,
-            5.. if !unit(&inner) && unit(&outer) && rows >= 32 => 1,
+            5.. if !unit(inner) && unit(outer) && rows >= 32 => 1,
             5..=1024 => 32,
             1025..=8192 => 256,
             8193.. => 1024,
@@ -299,26 +326,14 @@ impl Loop<'_> {
         let part = width.div_ceil(parts).max(1);
         let parts = width.div_ceil(part).max(1);
         let wide = rows * width.max(1) >= NARROW || rows * parts * threads >= NARROW;
-        if parts == 1 {
-            return self.run_rows(gpu, (&outer, &inner), (rows, width), (1, part), threads, wide);
-        }
-        // The parts, in the compute type, then their reduction.
-        let mut partial: Vec<(usize, Scratch<'_>, Operand)> = Vec::new();
-        for (v, _) in self.outputs {
-            let dtype = self.values[*v].dtype.compute();
-            let memory = gpu.scratch(rows * parts * dtype.size())?;
-            let seen = Operand::new(memory.at, dtype, &[rows, parts], &[1, rows as isize]);
-            partial.push((*v, memory, seen));
-        }
-        let outputs: Vec<(usize, Operand)> =
-            partial.iter().map(|(v, _, seen)| (*v, seen.clone())).collect();
-        let first = Loop { outputs: &outputs, ..*self };
-        first.run_rows(gpu, (&outer, &inner), (rows, width), (parts, part), threads, wide)?;
-        for ((v, _, seen), (_, to)) in partial.iter().zip(self.outputs) {
-            let Inst::Reduce(kind, _) = self.body[*v] else { continue };
-            reduce_parts(gpu, kind, seen, to, rows)?;
-        }
-        Ok(())
+        let form = LoopForm::Rows {
+            // Axes of length 1 stand for none.
+            outer: outer.len().max(1) as u32,
+            inner: inner.len().max(1) as u32,
+            threads: threads as u32,
+            split: parts > 1,
+        };
+        (form, [parts, part], wide)
     }
 
     /// Into how many parts rows are split: so many that the device has work, if there are few rows
@@ -348,14 +363,15 @@ impl Loop<'_> {
     fn run_rows(
         &self,
         gpu: &Gpu,
-        (outer, inner): (&Axes, &Axes),
-        (rows, width): (usize, usize),
-        (parts, part): (usize, usize),
-        threads: usize,
+        of: &InRows,
+        [parts, part]: [usize; 2],
+        form: LoopForm,
         wide: bool,
     ) -> Result<()> {
+        let LoopForm::Rows { threads, .. } = form else { return Ok(()) };
+        let InRows { outer, inner, rows, width } = of;
         let mut words = self.addresses();
-        words.extend([rows as u64, width as u64, parts as u64, part as u64]);
+        words.extend([*rows as u64, *width as u64, parts as u64, part as u64]);
         self.indices(&mut words);
         // Axes of length 1 stand for none.
         let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
@@ -365,13 +381,7 @@ impl Loop<'_> {
         for k in 0..self.inputs.len() + self.outputs.len() {
             words.extend(outer.iter().chain(inner).map(|(_, of)| of[k] as u64));
         }
-        let form = LoopForm::Rows {
-            outer: outer.len() as u32,
-            inner: inner.len() as u32,
-            threads: threads as u32,
-            split: parts > 1,
-        };
-        let block = threads.max(256);
+        let (threads, block) = (threads as usize, threads.max(256) as usize);
         let grid = (rows * parts * threads).div_ceil(block);
         self.launch(gpu, self.text(form, wide), grid, block, &words)
     }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 /// Turns equations and their plan into steps.
 pub(crate) struct Compiler<'a> {
-    pub gpu: &'a Arc<Gpu>,
+    /// Reports need none: they look into loops and conditionals themselves.
+    pub gpu: Option<&'a Arc<Gpu>>,
     pub program: &'a Program,
     pub plan: &'a Plan,
     pub held: Vec<HeldCopy>,
@@ -121,10 +122,11 @@ impl Compiler<'_> {
                 steps.push(step(Action::Region(region, values), inputs, outputs));
             }
             Op::Flow(flow) => {
+                let Some(gpu) = self.gpu else { return Ok(()) };
                 let programs = equation.op.structure().map_or(Vec::new(), |s| s.programs());
                 let mut codes = Vec::new();
                 for (program, plan) in programs.into_iter().zip(&self.plan.inner[e]) {
-                    codes.push(Code::new(self.gpu, program, plan)?);
+                    codes.push(Code::new(gpu, program, plan)?);
                 }
                 let code = FlowCode {
                     flow: flow.clone(),

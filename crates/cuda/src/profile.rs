@@ -33,7 +33,8 @@ pub(crate) struct Described<'a> {
 }
 
 impl Described<'_> {
-    fn call(&self) -> KernelTime {
+    /// The row, without a time.
+    pub fn call(&self) -> KernelTime {
         let all = || self.inputs.iter().chain(self.outputs);
         let named = |all: &[Operand]| {
             let shape = |x: &Operand| {

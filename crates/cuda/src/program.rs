@@ -13,12 +13,12 @@ use crate::profile::Described;
 use crate::rehearsal::{self, Kind, Rehearsed, Report};
 use crate::staging::Staging;
 use crate::update::{How, Updates};
-use crate::{ops, product};
+use crate::{ops, product, report};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{
-    Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Fused, Layout, Line, Op,
-    Program, Region, Result, Spec, Step, Value, Var,
+    Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Fused, KernelCode,
+    Layout, Line, Op, Program, Region, Result, Spec, Step, Value, Var,
 };
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -217,6 +217,10 @@ impl DeviceProgram for Prepared {
         }
         notes
     }
+
+    fn kernels(&self) -> Vec<KernelCode> {
+        report::kernels_of(&self.planned, self.gpu.kernels.capability).unwrap_or_default()
+    }
 }
 
 impl Code {
@@ -225,7 +229,7 @@ impl Code {
         let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
         let (steps, parts) = (Vec::new(), Mutex::default());
         let mut code = Code { steps, parts, flights: 0, constants, gpu: gpu.clone() };
-        let compiler = Compiler { gpu, program, plan, held };
+        let compiler = Compiler { gpu: Some(gpu), program, plan, held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
                 let location = &plan.locations[equation.outputs[0].index()];
@@ -325,9 +329,9 @@ impl Code {
             let steps = part.steps.len();
             notes.push(match &part.graphs {
                 None => {
-                    let names: Vec<&str> =
-                        self.steps[part.steps.clone()].iter().map(CodeStep::name).collect();
-                    format!("by itself, as it cannot be captured: {}", names.join(", "))
+                    let of = |step: &CodeStep| format!("{} {}", step.name(), step.why_alone());
+                    let all: Vec<String> = self.steps[part.steps.clone()].iter().map(of).collect();
+                    all.join("; ")
                 }
                 Some(graphs) => match graphs.nodes() {
                     None => format!("{steps} steps, launched one by one so far"),
@@ -374,7 +378,7 @@ impl Addresses {
 }
 
 impl CodeStep {
-    fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match &self.action {
             Action::Op(op) => op.name(),
             Action::Region(..) => "region",
@@ -444,6 +448,43 @@ impl CodeStep {
         let _ = self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
     }
 
+    /// Why it is no part of a CUDA graph, for reports.
+    fn why_alone(&self) -> &'static str {
+        const CAPTURED: &str = "by itself, as it cannot be captured";
+        match &self.action {
+            Action::Start(..) | Action::Wait(_) => {
+                "by itself, as the host agrees on it with other workers"
+            }
+            Action::Op(_) | Action::Region(..) => CAPTURED,
+            Action::AddProduct | Action::WideProduct => CAPTURED,
+            Action::Flow(flow) => match &*flow.flow {
+                Flow::Cond { .. } => {
+                    "by itself: the condition is read on the host; conditional nodes of graphs are \
+                     not used"
+                }
+                Flow::While { .. } => {
+                    "by itself: the condition is read on the host after each iteration; \
+                     conditional nodes of graphs are not used"
+                }
+                Flow::Scan(_) => {
+                    "by itself: it would be unrolled into too many kernels, or what it contains \
+                     runs by itself"
+                }
+            },
+        }
+    }
+
+    /// Its operands and results, all memory beginning at an address that is aligned as on the
+    /// device.
+    pub fn somewhere(&self) -> [Vec<Operand>; 2] {
+        const ALIGNED: u64 = 1 << 40;
+        let at = |place: &Place| Operand {
+            at: ALIGNED.wrapping_add(place.start as u64),
+            ..place.operand.clone()
+        };
+        [&self.inputs, &self.outputs].map(|all| all.iter().map(at).collect())
+    }
+
     fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, running: &mut Running) -> Result<()> {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
@@ -508,6 +549,17 @@ pub(crate) fn region_loop(
     x: &[Operand],
     out: &[Operand],
 ) -> Result<()> {
+    with_loop(region, values, x, out, |of, columns| of.run_region(gpu, columns))
+}
+
+/// Calls `f` with the loop of a region, and with the sums over rows beside it.
+pub(crate) fn with_loop<R>(
+    region: &Region,
+    values: &[Value],
+    x: &[Operand],
+    out: &[Operand],
+    f: impl FnOnce(&Loop<'_>, &[(usize, Operand)]) -> R,
+) -> R {
     let mut inputs = Vec::with_capacity(x.len());
     for (x, load) in x.iter().zip(&region.inputs) {
         let layout = &load.layout;
@@ -532,5 +584,5 @@ pub(crate) fn region_loop(
         outputs: &outputs,
         immediate: 0,
     };
-    of.run_region(gpu, &columns)
+    f(&of, &columns)
 }

@@ -7,7 +7,7 @@ use pullback_ir::{DType, Load, Op, Program, Region, Var};
 use std::sync::Arc;
 
 /// A program as it is fused for a device, with shorter and longer rows as well.
-fn fused_of(program: &str) -> Program {
+pub(crate) fn fused_of(program: &str) -> Program {
     let program: Program = program.parse().expect("a program");
     let limits = Limits { column_row: [2, 1 << 20], ..crate::backend::LIMITS };
     fuse_within(&norms(&program, limits), limits)

@@ -6,7 +6,7 @@ use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
 use crate::ops;
-use crate::text::{Held, LoopForm, compute, element};
+use crate::text::{Held, LoopForm, LoopText, compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -164,14 +164,21 @@ impl Loop<'_> {
         for k in 0..self.inputs.len() + self.outputs.len() {
             words.extend(outer.iter().map(|(_, of)| of[k] as u64));
         }
+        let block = held.block as usize;
+        let (grid, key) = self.held_call(held, rows, width);
+        self.launch(gpu, key, grid, block, &words)
+    }
+
+    /// The blocks and the kernel of rows that are held in registers.
+    pub fn held_call(&self, held: Held, rows: usize, width: usize) -> (usize, LoopText) {
         let (block, threads) = (held.block as usize, held.threads as usize);
-        let grid = match shares.is_empty() {
+        let grid = match held.columns.is_empty() {
             true => (rows * threads).div_ceil(block),
             false => blocks_of(&held, rows),
         };
         // Beyond the last row, the next of every group is looked at.
-        let wide = (rows + grid * block) * width.max(threads) >= NARROW;
-        self.launch(gpu, self.text(LoopForm::Held(held), wide), grid, block, &words)
+        let wide = (rows + grid * (block / threads)) * width >= NARROW || grid * block >= NARROW;
+        (grid, self.text(LoopForm::Held(held), wide))
     }
 
     /// Runs the loop, with sums of values over the rows beside. Where rows do not fit into
@@ -199,6 +206,21 @@ impl Loop<'_> {
         Ok(())
     }
 
+    /// How rows are held in registers beside the sums of these values over the rows, if they are.
+    pub fn held_with_columns(&self, rows: &InRows, columns: &[(usize, Operand)]) -> Option<Held> {
+        // What `sum_tables` takes.
+        let of = self.values[columns.first()?.0].dtype.compute();
+        let same = |(v, y): &(usize, Operand)| {
+            let value = self.values[*v];
+            !value.row && value.dtype.compute() == of && y.dtype.compute() == of && y.is_dense()
+        };
+        if rows.rows == 0 || columns.len() > COLUMNS || !columns.iter().all(same) {
+            return None;
+        }
+        let numbers: SmallVec<[usize; 4]> = columns.iter().map(|(v, _)| *v).collect();
+        self.fits_registers(rows, &numbers)
+    }
+
     /// Runs the loop, and sums some of its values over the rows: `columns` are values and where
     /// their sums go, dense over the axes of a row. `false`, and nothing done, if rows do not fit
     /// into registers. If `times` is not 1, a row is so many rows of a result.
@@ -209,19 +231,8 @@ impl Loop<'_> {
         times: usize,
     ) -> Result<bool> {
         let rows = self.in_rows();
-        // What `sum_tables` takes.
-        let of = self.values[columns[0].0].dtype.compute();
-        let width = rows.width;
-        let same = |(v, y): &(usize, Operand)| {
-            let value = self.values[*v];
-            !value.row && value.dtype.compute() == of && y.dtype.compute() == of && y.is_dense()
-        };
-        if rows.rows == 0 || columns.len() > COLUMNS || !columns.iter().all(same) {
-            return Ok(false);
-        }
-        let numbers: SmallVec<[usize; 4]> = columns.iter().map(|(v, _)| *v).collect();
-        let held = self.fits_registers(&rows, &numbers);
-        let Some(held) = held else { return Ok(false) };
+        let Some(held) = self.held_with_columns(&rows, columns) else { return Ok(false) };
+        let (of, width) = (self.values[columns[0].0].dtype.compute(), rows.width);
         let blocks = blocks_of(&held, rows.rows);
         let mut shares: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
         for _ in columns {

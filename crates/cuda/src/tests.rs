@@ -9,17 +9,17 @@ use crate::text::{Held, LoopForm, LoopText, text};
 use crate::update::{self, How};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
-    Adam, Binary, Compare, CudaSource, DType, Inst, Op, Random, Real, Reduction, Scalar, Sgd, Spec,
-    Unary, Value,
+    Adam, Binary, Compare, CudaSource, DType, Inst, KernelUsage, Op, Random, Real, Reduction,
+    Scalar, Sgd, Spec, Unary, Value,
 };
 use smallvec::{SmallVec, smallvec};
 
-pub(crate) fn compiles(name: &str, source: &str) {
-    if let Ok(rtc) = nvrtc()
-        && let Err(log) = compile(rtc, source, 90, false)
-    {
-        panic!("{name}: {log}");
-    }
+/// Compiles a text: what a thread of the kernel takes; `None` without NVRTC.
+pub(crate) fn compiles(name: &str, source: &str) -> Option<KernelUsage> {
+    let made = compile(nvrtc().ok()?, source, 90, false);
+    let (_, usage) = made.unwrap_or_else(|log| panic!("{name}: {log}"));
+    assert!(usage.is_some(), "{name}: the log does not say what it takes");
+    usage
 }
 
 const DTYPES: [DType; 8] = [

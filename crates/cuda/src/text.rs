@@ -206,7 +206,12 @@ pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
     if of.body.iter().any(|inst| matches!(inst, Inst::Random(..))) {
         source += RANDOM;
     }
-    let writer = Writer { of, values, levels: levels(&of.body) };
+    source + &own_text(of, values)
+}
+
+/// The text without what it shares with others.
+pub(crate) fn own_text(of: &LoopText, values: &[Value]) -> String {
+    let (mut source, writer) = (String::new(), Writer { of, values, levels: levels(&of.body) });
     let _ = writer.kernel(&mut source);
     source
 }

@@ -66,6 +66,43 @@ pub struct KernelTime {
     pub at: Option<Line>,
 }
 
+/// A kernel call of a program on a device, and what it was compiled to: equal calls are one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KernelCode {
+    /// The op or the kernel, as in [`KernelTime`].
+    pub kernel: String,
+    /// Its operands and results, as in [`KernelTime`].
+    pub operands: String,
+    /// The equations that call it, in order; the copies at the end come after all of them. Those of
+    /// programs inside a loop or a conditional are counted by the equation that contains them.
+    pub equations: Vec<usize>,
+    /// Bytes of operands and results, each once.
+    pub bytes: usize,
+    /// Floating-point operations of a matrix product; zero for others.
+    pub operations: usize,
+    /// The generated source of a fused region, without what all kernels share.
+    pub text: Option<Arc<str>>,
+    /// What the device's compiler made of it, where that is known.
+    pub usage: Option<KernelUsage>,
+    /// Milliseconds of a call, the mean of a profile, where one was joined.
+    pub milliseconds: Option<f64>,
+    /// The line of the user's program.
+    pub at: Option<Line>,
+}
+
+/// What a thread of a compiled kernel takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelUsage {
+    /// Registers, of 4 bytes.
+    pub registers: usize,
+    /// Bytes that did not fit into registers and are stored to memory and loaded again.
+    pub spilled: usize,
+    /// Bytes of its stack, those included: local arrays of functions.
+    pub stack: usize,
+    /// Bytes of shared memory of a block.
+    pub shared: usize,
+}
+
 /// Statistics of a device's pool of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
@@ -274,6 +311,11 @@ pub trait DeviceProgram: Send + Sync {
 
     /// How it is run, a line each, for reports.
     fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Its kernels with their generated code, for reports. This may call the device's compiler.
+    fn kernels(&self) -> Vec<KernelCode> {
         Vec::new()
     }
 

@@ -39,7 +39,7 @@ mod window;
 
 pub use backend::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    KernelTime, PoolStats, Step, Write,
+    KernelCode, KernelTime, KernelUsage, PoolStats, Step, Write,
 };
 pub use collective::{Alone, Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};

@@ -282,6 +282,30 @@ impl Op {
         }
     }
 
+    /// The op as it is on a device, with the programs inside.
+    pub(crate) fn on_device(&self, to: Device) -> Op {
+        let mut op = self.clone();
+        match &mut op {
+            Op::Literal { device, .. } | Op::Iota { device, .. } | Op::To(device) => *device = to,
+            Op::Region(region) | Op::DotRegion(region) => {
+                let region = Arc::make_mut(region);
+                region.device = to;
+                region.inputs.iter_mut().for_each(|load| load.spec.device = to);
+            }
+            Op::Flow(flow) => {
+                *flow = Arc::new(flow.map_programs(&mut |inside| inside.on_device(to)));
+            }
+            Op::Random { .. } | Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) => {}
+            Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::After => {}
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {}
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => {}
+            Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => {}
+            Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) | Op::Custom(_) => {}
+            Op::Collective(_) | Op::Wait => {}
+        }
+        op
+    }
+
     /// Whether its kernels take memory while they run, on a device that has kernels which do
     /// ([`Target::scratch`](crate::pass::Target::scratch)): all but pointwise work, steps of
     /// optimisers, and what runs no kernel.

@@ -195,6 +195,24 @@ impl Program {
         self.specs.iter().all(|spec| spec.device == first).then_some(first)
     }
 
+    /// The same program with all its values on a device: what it would be if it had been traced
+    /// there.
+    ///
+    /// ```
+    /// # use pullback_ir::{Device, Program};
+    /// let text = "program (a: f32[2]) { let b: f32[2] = neg a; return b }";
+    /// let moved = text.parse::<Program>().unwrap().on_device(Device::Cuda(0));
+    /// assert_eq!(moved.device(), Some(Device::Cuda(0)));
+    /// assert!(moved.verify().is_ok());
+    /// ```
+    #[must_use]
+    pub fn on_device(&self, device: Device) -> Program {
+        let mut out = self.clone();
+        out.specs.iter_mut().for_each(|spec| spec.device = device);
+        out.equations.iter_mut().for_each(|e| e.op = e.op.on_device(device));
+        out
+    }
+
     /// The equation that defines each variable; `None` for inputs.
     ///
     /// ```

@@ -133,9 +133,9 @@ pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use backend::CudaKernel;
 pub use backend::{
-    CpuCopy, DeviceProfile, HostElement, KernelTime, NativeCode, PoolStats, memory_stats_of,
-    profile_device, reset_peak, reset_peak_of, set_cache_limit, set_threads, stats as memory_stats,
-    synchronize, threads, trim as trim_memory, with_threads,
+    CpuCopy, DeviceProfile, HostElement, KernelCode, KernelTime, KernelUsage, NativeCode,
+    PoolStats, memory_stats_of, profile_device, reset_peak, reset_peak_of, set_cache_limit,
+    set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory, with_threads,
 };
 pub use backward::Backward;
 pub use control::{
@@ -159,8 +159,8 @@ pub use implicit::{
     FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
 };
 pub use jit::{
-    BoxedJit, DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised, jit,
-    native_code,
+    BoxedJit, DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised,
+    compiled_stages, device_kernels, jit, kernel_table, native_code, not_fused,
 };
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
@@ -195,7 +195,7 @@ pub use ops::{
 };
 pub use ops::{fft, linalg};
 pub use pullback_derive::Tree;
-pub use pullback_ir::pass::BudgetReport;
+pub use pullback_ir::pass::{Apart, BudgetReport, Obstacle, Stage};
 pub use pullback_ir::{
     CudaLaunch, DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };

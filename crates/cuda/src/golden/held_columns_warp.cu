@@ -4,7 +4,7 @@ struct P {
   u64 n[1]; i64 s[3][1];
 };
 typedef u32 Ix;
-extern "C" __global__ void __launch_bounds__(256, 4) k(P p) {
+extern "C" __global__ void __launch_bounds__(256, 2) k(P p) {
   const u32 lane = threadIdx.x % 32;
   const Ix group = ((Ix)blockIdx.x * 256 + threadIdx.x) / 32;
   float s5[3][8] = {};

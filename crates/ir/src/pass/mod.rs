@@ -55,7 +55,7 @@ pub use common_subexpressions::common_subexpressions;
 pub use dead_code::dead_code;
 pub use epilogue::{LibraryEpilogue, epilogue, epilogue_where};
 pub use fold::{Constant, Evaluate, fold};
-pub use fuse::{Limits, fuse, fuse_within};
+pub use fuse::{Apart, Limits, Obstacle, apart, fuse, fuse_within};
 pub use inline::{has_bodies, inline};
 pub use layout::layout;
 pub use losses::losses;

@@ -148,6 +148,20 @@ impl<'a> Pipeline<'a> {
         self
     }
 
+    /// Without the first pass of this name and all after it.
+    ///
+    /// ```
+    /// use pullback_ir::pass::{Pipeline, Target};
+    /// let passes = Pipeline::standard(Target::default(), |_, _| None).before("fuse");
+    /// assert_eq!(passes.passes().last().unwrap().name, "remat");
+    /// ```
+    #[must_use]
+    pub fn before(mut self, name: &str) -> Pipeline<'a> {
+        let at = self.passes.iter().position(|pass| pass.name == name);
+        self.passes.truncate(at.unwrap_or(self.passes.len()));
+        self
+    }
+
     /// The passes.
     pub fn passes(&self) -> &[Pass<'a>] {
         &self.passes

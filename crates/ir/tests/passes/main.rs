@@ -1,6 +1,7 @@
 //! Passes: their results, and that these are equivalent.
 
 mod after;
+mod apart;
 mod cases;
 mod devices;
 mod generate;

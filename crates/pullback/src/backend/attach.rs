@@ -2,7 +2,8 @@
 
 use super::holders::{Asked, Holders};
 use crate::{Device, Error, Result, device};
-use pullback_ir::{DeviceBackend, Handle, pass};
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{DeviceBackend, Handle, KernelCode, Program, pass};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -189,10 +190,21 @@ pub(crate) fn why_missing(number: u16) -> Option<String> {
     pullback_cuda::describe(number).err()
 }
 
-/// The description of a device for passes; of several, that of the CPU.
+/// The description of a device for passes; of several, that of the CPU. A GPU need not be there.
 pub(crate) fn target(device: Option<Device>) -> pass::Target {
     match device {
         None | Some(Device::Cpu) => pullback_cpu::TARGET,
-        Some(other) => find(other).map_or(pullback_cpu::TARGET, |on| on.backend.target()),
+        Some(other) => find(other).map_or(pullback_cuda::TARGET, |on| on.backend.target()),
     }
+}
+
+/// The kernels of a program on a GPU, which need not be there.
+pub(crate) fn planned_kernels(program: &Program, device: Device) -> Result<Vec<KernelCode>> {
+    /// Of the chip for which code is generated where there is none.
+    const CAPABILITY: u32 = 90;
+    let of = match device {
+        Device::Cuda(n) => pullback_cuda::describe(n).map_or(CAPABILITY, |found| found.capability),
+        Device::Cpu => CAPABILITY,
+    };
+    pullback_cuda::kernels_of(&Planned::new(program, target(Some(device)))?, of)
 }

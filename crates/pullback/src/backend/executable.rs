@@ -5,7 +5,9 @@
 //! addresses.
 
 use super::attach::{ARENA, Attached, Block};
-use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, NativeCode, target};
+use super::{
+    Bases, Call, Code, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, target,
+};
 use crate::{Device, Error, Result, Spec, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
@@ -116,6 +118,11 @@ impl Executable {
             Code::Host(..) => None,
             Code::Attached(program, ..) => program.made(),
         }
+    }
+
+    /// The kernels of a GPU, with their generated code.
+    pub fn device_kernels(&self) -> Vec<KernelCode> {
+        self.code.kernels()
     }
 
     /// How the device launches them, a line each.

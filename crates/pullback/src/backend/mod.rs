@@ -15,7 +15,7 @@ mod profile;
 mod stats;
 
 pub use attach::attach;
-pub(crate) use attach::{Block, find, target, why_missing};
+pub(crate) use attach::{Block, find, planned_kernels, target, why_missing};
 pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};
 pub(crate) use executable::{Bound, Executable};
@@ -32,7 +32,7 @@ pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    KernelTime, PoolStats, Step, Write,
+    KernelCode, KernelTime, KernelUsage, PoolStats, Step, Write,
 };
 pub(crate) use stats::{DevicePeaks, live_by_device, live_bytes_of, rise_on};
 pub use stats::{
@@ -507,6 +507,13 @@ impl Code {
         match self {
             Code::Host(..) => Vec::new(),
             Code::Attached(program, ..) => program.notes(),
+        }
+    }
+
+    fn kernels(&self) -> Vec<KernelCode> {
+        match self {
+            Code::Host(..) => Vec::new(),
+            Code::Attached(program, ..) => program.kernels(),
         }
     }
 

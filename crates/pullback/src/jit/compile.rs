@@ -365,6 +365,19 @@ pub(crate) fn optimised(program: &Program) -> Result<Program> {
     Pipeline::standard(target, evaluate).run(program)
 }
 
+/// What fusion keeps apart in a program.
+pub(super) fn apart(program: &Program, least: usize) -> Result<Vec<pass::Apart>> {
+    let target = backend::target(program.device());
+    let before = Pipeline::standard(target, evaluate).before("fuse").run(program)?;
+    Ok(pass::apart(&before, target.regions, least))
+}
+
+/// What each pass makes of a program.
+pub(super) fn optimised_in_stages(program: &Program) -> Result<Vec<Stage>> {
+    let stages = passes(program, None, Line::caller(), None)?.stages;
+    Ok(stages.into_iter().map(|s| Stage { program: s.program.renumbered(), ..s }).collect())
+}
+
 /// What a pointwise op makes of constants.
 fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
     trace::computing(|| {

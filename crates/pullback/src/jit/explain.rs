@@ -1,14 +1,22 @@
 //! What was compiled, and why.
 
-use super::compile::{DIFFERENTIATED, Specialisation};
+use super::compile::{DIFFERENTIATED, Specialisation, apart};
 use super::dynamic::DynamicReport;
-use crate::backend::{Executable, NativeCode};
-use crate::{Result, UncheckedRule, custom};
+use super::kernels::kernel_table;
+use crate::backend::KernelCode;
+use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
-use pullback_ir::pass::BudgetReport;
+use pullback_ir::pass::{Apart, BudgetReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
+
+/// Lines of the table of kernels in a report, at most.
+const KERNELS: usize = 25;
+/// Lines of what was not fused, at most.
+const APART: usize = 12;
+/// Bytes of a value that is worth a line there: below, it stays in a cache.
+const LARGE: usize = 1 << 16;
 
 /// What a [`Jit`](crate::Jit) has compiled so far. Prints as a report.
 pub struct Explanation {
@@ -37,8 +45,14 @@ pub struct Specialised {
     pub kernels: BTreeMap<String, usize>,
     /// What a device other than the CPU made for it before the first call: kernels, plans.
     pub made: Option<String>,
+    /// The kernels of a GPU, equal calls being one, with the CUDA C of fused regions.
+    pub device_kernels: Vec<KernelCode>,
     /// How a device other than the CPU launches them: as CUDA graphs, or one by one.
     pub launches: Vec<String>,
+    /// Pairs of equations that share a value of 64 KiB or more and are not in one fused
+    /// region, with what keeps them apart; the largest values first. Empty where a memory budget
+    /// holds, and for programs that were filled in.
+    pub apart: Vec<Apart>,
     /// How often native code was made for it, and how often existing code is used.
     pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
@@ -72,25 +86,6 @@ pub struct Specialised {
     pub unchecked: Vec<UncheckedRule>,
 }
 
-/// The machine code that is generated for the fused regions of a program on this machine, as text:
-/// none where it has no AVX2, on devices other than the CPU, and for equations that call kernels.
-///
-/// ```
-/// use pullback::{Tensor, jit, native_code};
-/// let f = jit(|x: &Tensor| x * x + 1.0);
-/// f.of(&Tensor::from([1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]));
-/// for code in native_code(&f.explain().specialisations[0].program)? {
-///     println!("equations {:?}:\n{}", code.equations, code.text);
-/// }
-/// # Ok::<(), pullback::Error>(())
-/// ```
-///
-/// # Errors
-/// If the program is invalid, or there is no memory for its constants.
-pub fn native_code(program: &Program) -> Result<Vec<NativeCode>> {
-    Ok(Executable::new(program)?.listings())
-}
-
 impl Specialisation {
     pub(super) fn explain(&self) -> Specialised {
         let mut kernels = BTreeMap::new();
@@ -107,7 +102,12 @@ impl Specialisation {
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
             made: self.executable.made(),
+            device_kernels: self.executable.device_kernels(),
             launches: self.executable.notes(),
+            apart: match self.limit.is_some() || self.filled {
+                true => Vec::new(),
+                false => apart(&self.traced, LARGE).unwrap_or_default(),
+            },
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
@@ -222,6 +222,22 @@ impl fmt::Display for Specialised {
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
         for launch in &self.launches {
             writeln!(f, "  launches: {launch}")?;
+        }
+        if !self.device_kernels.is_empty() {
+            let lines = kernel_table(&self.device_kernels);
+            lines.iter().take(KERNELS).try_for_each(|line| writeln!(f, "    {line}"))?;
+            if let more @ 1.. = lines.len().saturating_sub(KERNELS) {
+                writeln!(f, "    and {more} more (`kernel_table`)")?;
+            }
+            writeln!(f, "    (`native_code` has the CUDA C of each region)")?;
+        }
+        let lines = self.not_fused();
+        if !lines.is_empty() {
+            writeln!(f, "  not fused:")?;
+            lines.iter().take(APART).try_for_each(|line| writeln!(f, "    {line}"))?;
+            if let more @ 1.. = lines.len().saturating_sub(APART) {
+                writeln!(f, "    and {more} more (`Specialised::not_fused`)")?;
+            }
         }
         if self.native != (0, 0) {
             let (new, found) = self.native;

@@ -29,11 +29,13 @@ mod compile;
 mod compiler;
 mod dynamic;
 mod explain;
+mod kernels;
 mod reasons;
 mod run;
 
 pub use dynamic::{DynamicAxes, DynamicReport};
-pub use explain::{Explanation, Specialised, native_code};
+pub use explain::{Explanation, Specialised};
+pub use kernels::{compiled_stages, device_kernels, kernel_table, native_code, not_fused};
 
 pub(crate) use compile::optimised;
 

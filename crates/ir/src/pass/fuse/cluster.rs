@@ -1,7 +1,9 @@
 //! Chooses which equations become one region.
 
 mod merge;
+mod reduce;
 
+use super::apart::{Noted, Obstacle};
 use super::{
     FusionKind, Limits, Origin, column_length, inner_axes, is_point, repeats_rows, row_length,
     with_shape,
@@ -99,6 +101,8 @@ pub(super) struct Clusters<'a> {
     pub(super) clusters: Vec<Cluster>,
     /// The cluster that each one was merged into.
     into: Vec<u32>,
+    /// What was in the way, for reports: nothing is noted otherwise.
+    pub(super) noted: Option<Noted>,
 }
 
 impl<'a> Clusters<'a> {
@@ -117,6 +121,7 @@ impl<'a> Clusters<'a> {
             ordered: 0,
             clusters: Vec::new(),
             into: Vec::new(),
+            noted: None,
         }
     }
 
@@ -136,6 +141,16 @@ impl<'a> Clusters<'a> {
     pub(super) fn cluster_id_of(&self, v: Var) -> Option<u32> {
         let found = self.cluster_ref(v).filter(|found| found.kind != Made::Column);
         found.map(|cluster_ref| cluster_ref.cluster)
+    }
+
+    /// The cluster that computes a variable, sums over rows included.
+    pub(super) fn cluster_of(&self, v: Var) -> Option<u32> {
+        self.cluster_ref(v).map(|found| found.cluster)
+    }
+
+    /// The equation that defines a variable.
+    pub(super) fn definition(&self, v: Var) -> Option<usize> {
+        self.made[v.index()]
     }
 
     fn spec(&self, v: Var) -> &'a Spec {
@@ -311,19 +326,25 @@ impl<'a> Clusters<'a> {
             }
         }
         let biased = self.is_biased_product(i);
-        near.retain(|c| !biased && self.has_room_for(*c, made.len()));
+        near.retain(|c| {
+            let room = if biased { Err(Obstacle::Bias) } else { self.room_for(*c, made.len()) };
+            room.map_err(|why| self.note(i, *c, why)).is_ok()
+        });
         near.sort_by_key(|&c| std::cmp::Reverse(self.clusters[c as usize].level));
         if let Some((&first, others)) = near.split_first() {
             for &other in others {
-                if self.reads_in_place(i, other) {
-                    self.merge(first, other);
-                }
+                let merged = match self.reads_in_place(i, other) {
+                    true => self.merge(first, other),
+                    false => Err(self.read_by(i, other)),
+                };
+                let _ = merged.map_err(|why| self.note(i, other, why));
             }
         }
         for c in near {
             let c = self.find(c);
-            if self.join(i, c) {
-                return;
+            match self.join(i, c) {
+                Ok(()) => return,
+                Err(why) => self.note(i, c, why),
             }
         }
         // A new cluster, which reads everything from memory.
@@ -345,9 +366,25 @@ impl<'a> Clusters<'a> {
     }
 
     /// Whether an op can join a cluster, of this many elements or rows.
-    fn has_room_for(&self, c: u32, len: usize) -> bool {
+    fn room_for(&self, c: u32, len: usize) -> Result<(), Obstacle> {
         let cluster = &self.clusters[c as usize];
-        !cluster.closed && (cluster.len == len || cluster.rows() == Some(len))
+        match cluster.len == len || cluster.rows() == Some(len) {
+            _ if cluster.closed => Err(Obstacle::Bias),
+            true => Ok(()),
+            false => Err(Obstacle::Elements(cluster.len, len)),
+        }
+    }
+
+    /// Why an op cannot read all that a cluster makes for it in place.
+    fn read_by(&self, i: usize, c: u32) -> Obstacle {
+        let reduced = |v: &Var| {
+            let found = self.cluster_ref(self.origins[v.index()].root);
+            found.is_some_and(|found| found.cluster == c && found.kind != Made::Element)
+        };
+        match self.program.equations[i].inputs.iter().any(reduced) {
+            true => Obstacle::Reduction,
+            false => Obstacle::Layout,
+        }
     }
 
     /// Whether this is the sum of a product of matrices, which nothing else reads, and a row, and
@@ -409,7 +446,7 @@ impl<'a> Clusters<'a> {
     }
 
     /// How a pointwise op would read its operands in a cluster whose domain has this shape.
-    fn reading(&self, i: usize, c: u32, shape: &Shape) -> Option<Reading> {
+    fn reading(&self, i: usize, c: u32, shape: &Shape) -> Result<Reading, Obstacle> {
         let e = &self.program.equations[i];
         let cluster = &self.clusters[c as usize];
         let len = self.spec(e.outputs[0]).len();
@@ -422,56 +459,61 @@ impl<'a> Clusters<'a> {
                 continue;
             }
             match self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.cluster == c) {
-                Some(cluster_ref) if cluster_ref.kind == Made::Column => return None,
+                Some(cluster_ref) if cluster_ref.kind == Made::Column => {
+                    return Err(Obstacle::Reduction);
+                }
                 // Together with rows, all operands must be rows.
                 Some(cluster_ref) if reading.row => {
                     if cluster_ref.kind != Made::Row || !origin.in_place(root) {
-                        return None;
+                        return Err(Obstacle::Layout);
                     }
                 }
-                None if reading.row => return None,
+                None if reading.row => return Err(Obstacle::Elements(cluster.len, len)),
                 Some(cluster_ref) if cluster_ref.kind == Made::Row => {
-                    if cluster.single_stage(self.limits.long)
-                        || !self.repeats_in(origin, shape, cluster.row)
-                    {
-                        return None;
+                    if cluster.single_stage(self.limits.long) {
+                        return Err(Obstacle::Reduction);
+                    }
+                    if !self.repeats_in(origin, shape, cluster.row) {
+                        return Err(Obstacle::Layout);
                     }
                 }
                 Some(_) => {
                     if !origin.in_place(root) {
-                        return None;
+                        return Err(Obstacle::Layout);
                     }
                     elements = true;
                 }
                 None => {
-                    reading.loads.push((origin.root, origin.seen_as(root, shape)?));
+                    let layout = origin.seen_as(root, shape).ok_or(Obstacle::Layout)?;
+                    reading.loads.push((origin.root, layout));
                     elements = true;
                 }
             }
         }
         // An op of rows only is a row, whatever its shape.
-        (reading.row || elements).then_some(reading)
+        match reading.row || elements {
+            true => Ok(reading),
+            false => Err(Obstacle::Reduction),
+        }
     }
 
-    /// Adds a pointwise op to a cluster, if allowed.
-    fn join(&mut self, i: usize, c: u32) -> bool {
+    /// Adds a pointwise op to a cluster, if allowed; else what is in the way.
+    fn join(&mut self, i: usize, c: u32) -> Result<(), Obstacle> {
         let made = self.spec(self.program.equations[i].outputs[0]);
         let cluster = &self.clusters[c as usize];
-        if !self.has_room_for(c, made.len()) {
-            return false;
-        }
+        self.room_for(c, made.len())?;
         let shape = cluster.shape.clone();
         let (reading, with_shape) = match self.reading(i, c, &shape) {
-            Some(reading) => (reading, None),
-            None => {
+            Ok(reading) => (reading, None),
+            Err(why) => {
                 // Other operands may have strides under the op's own shape alone.
                 if made.len() != cluster.len || made.shape == shape {
-                    return false;
+                    return Err(why);
                 }
                 let fits = cluster.row.is_none_or(|n| inner_axes(&made.shape, n).is_some());
                 let loads = if fits { cluster.with_shape(&made.shape) } else { None };
-                let Some(loads) = loads else { return false };
-                let Some(reading) = self.reading(i, c, &made.shape) else { return false };
+                let loads = loads.ok_or(why)?;
+                let reading = self.reading(i, c, &made.shape).map_err(|_| why)?;
                 (reading, Some((made.shape.clone(), loads)))
             }
         };
@@ -482,9 +524,10 @@ impl<'a> Clusters<'a> {
         let numbers = numbers.iter().filter(|number| !cluster.literals.contains(number)).count();
         let instructions = cluster.instructions() + more + numbers + 1;
         let inputs = cluster.loads.len() + cluster.keys.len() + more;
-        if level >= cluster.read_at || !self.within(cluster.len, instructions, inputs) {
-            return false;
+        if level >= cluster.read_at {
+            return Err(Obstacle::Between);
         }
+        self.within(cluster.len, instructions, inputs)?;
         let cluster = &mut self.clusters[c as usize];
         cluster.level = level;
         if let Some((shape, loads)) = with_shape {
@@ -494,72 +537,25 @@ impl<'a> Clusters<'a> {
         cluster.loads.extend(reading.loads);
         roots.iter().for_each(|&root| self.read(root, level));
         self.add(c, i, if reading.row { Made::Row } else { Made::Element });
-        true
+        Ok(())
     }
 
-    fn within(&self, len: usize, instructions: usize, inputs: usize) -> bool {
+    /// Whether a region is small enough.
+    fn within(&self, len: usize, instructions: usize, inputs: usize) -> Result<(), Obstacle> {
         let limits = &self.limits;
         let times = if len <= limits.few { limits.small } else { 1 };
-        let fits = instructions <= limits.instructions * times && inputs <= limits.inputs * times;
-        len == 1 || fits
+        let (most, operands) = (limits.instructions * times, limits.inputs * times);
+        match len == 1 {
+            true => Ok(()),
+            false if instructions > most => Err(Obstacle::Instructions(most)),
+            false if inputs > operands => Err(Obstacle::Operands(operands)),
+            false => Ok(()),
+        }
     }
 
     /// Whether sums over rows of this length are results of a region.
     fn sums_rows(&self, length: usize) -> bool {
         let [least, most] = self.limits.column_row;
         self.limits.columns > 0 && (least..=most).contains(&length)
-    }
-
-    /// A reduction of rows of this length, or a sum over them.
-    fn place_reduce(&mut self, i: usize, length: usize, kind: Made) {
-        let e = &self.program.equations[i];
-        let operand = self.spec(e.inputs[0]);
-        let origin = self.origins[e.inputs[0].index()].clone();
-        let root = self.spec(origin.root);
-        if let Some(cluster_ref) =
-            self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.kind == Made::Element)
-            && origin.in_place(root)
-            && self.has_column_for(cluster_ref.cluster, kind)
-            && self.reduce_in(cluster_ref.cluster, length, &operand.shape)
-        {
-            return self.add(cluster_ref.cluster, i, kind);
-        }
-        let level = self.level(origin.root) + 1;
-        let cluster = self.start(operand, level);
-        self.read(origin.root, level);
-        let dense = || Layout::dense(operand.shape.clone());
-        let load = (origin.root, origin.layout.unwrap_or_else(dense));
-        self.clusters[cluster as usize].loads.insert(load);
-        self.clusters[cluster as usize].row = Some(length);
-        self.add(cluster, i, kind);
-    }
-
-    fn has_column_for(&self, c: u32, kind: Made) -> bool {
-        kind != Made::Column || self.clusters[c as usize].columns < self.limits.columns
-    }
-
-    /// Sets the row length of a cluster, if allowed.
-    fn reduce_in(&mut self, c: u32, length: usize, shape: &Shape) -> bool {
-        let cluster = &self.clusters[c as usize];
-        let inputs = cluster.loads.len() + cluster.keys.len();
-        if cluster.closed
-            || cluster.row.is_some_and(|n| n != length)
-            || !self.within(cluster.len, cluster.instructions() + 1, inputs)
-        {
-            return false;
-        }
-        let with_shape = match inner_axes(&cluster.shape, length) {
-            Some(_) => None,
-            None => match (inner_axes(shape, length), cluster.with_shape(shape)) {
-                (Some(_), Some(loads)) => Some((shape.clone(), loads)),
-                _ => return false,
-            },
-        };
-        let cluster = &mut self.clusters[c as usize];
-        cluster.row = Some(length);
-        if let Some((shape, loads)) = with_shape {
-            (cluster.shape, cluster.loads) = (shape, loads);
-        }
-        true
     }
 }

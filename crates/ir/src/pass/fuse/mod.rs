@@ -38,10 +38,12 @@
 //! that programs of thousands of scalars become one region. If a row is the whole domain and longer
 //! than [`Limits::long`], its reduced value is not used together with elements in the same region.
 
+mod apart;
 mod build;
 mod cluster;
 mod views;
 
+pub use apart::{Apart, Obstacle, apart};
 pub(super) use build::reshaped;
 
 use super::dead_code;

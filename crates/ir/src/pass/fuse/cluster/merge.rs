@@ -1,33 +1,42 @@
 //! Makes one cluster of two.
 
 use super::Clusters;
+use crate::pass::fuse::apart::Obstacle;
 use crate::pass::fuse::inner_axes;
 use crate::{Shape, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 impl Clusters<'_> {
-    /// Merges two clusters, if allowed.
-    pub(super) fn merge(&mut self, a: u32, b: u32) -> bool {
+    /// Merges two clusters, if allowed; else what is in the way.
+    pub(super) fn merge(&mut self, a: u32, b: u32) -> Result<(), Obstacle> {
         let (a, b) = (self.find(a), self.find(b));
         if a == b {
-            return true;
+            return Ok(());
         }
         let (one, two) = (&self.clusters[a as usize], &self.clusters[b as usize]);
         let row = match (one.row, two.row) {
-            (Some(m), Some(n)) if m != n => return false,
+            (Some(m), Some(n)) if m != n => return Err(Obstacle::Rows(m, n)),
             (m, n) => m.or(n),
         };
         let level = one.level.max(two.level);
-        let incompatible = one.len != two.len || one.device != two.device;
-        let closed = one.closed || two.closed;
-        if incompatible || closed || level >= one.read_at.min(two.read_at) {
-            return false;
+        if one.len != two.len {
+            return Err(Obstacle::Elements(one.len, two.len));
+        }
+        if one.device != two.device {
+            return Err(Obstacle::Devices);
+        }
+        if one.closed || two.closed {
+            return Err(Obstacle::Bias);
+        }
+        if level >= one.read_at.min(two.read_at) {
+            return Err(Obstacle::Between);
         }
         let instructions = one.instructions() + two.instructions();
         let inputs = one.loads.len() + two.loads.len() + one.keys.len() + two.keys.len();
         let columns = one.columns + two.columns;
-        if !self.within(one.len, instructions, inputs) || columns > self.limits.columns {
-            return false;
+        self.within(one.len, instructions, inputs)?;
+        if columns > self.limits.columns {
+            return Err(Obstacle::Sums(self.limits.columns));
         }
         let fits = |shape: &Shape| row.is_none_or(|n| inner_axes(shape, n).is_some());
         // The smaller one is merged into the larger; the shape is chosen separately.
@@ -38,7 +47,7 @@ impl Clusters<'_> {
             Some(moved) => (one.shape.clone(), None, moved),
             None => match one.with_shape(&two.shape).filter(|_| fits(&two.shape)) {
                 Some(all) => (two.shape.clone(), Some(all), two.loads.clone()),
-                None => return false,
+                None => return Err(Obstacle::Layout),
             },
         };
         let two = &mut self.clusters[from as usize];
@@ -60,7 +69,7 @@ impl Clusters<'_> {
         one.members.extend(members);
         one.columns = columns;
         self.into[from as usize] = to;
-        true
+        Ok(())
     }
 
     /// Merges clusters over one domain that read the same values, and all over a single element.
@@ -85,10 +94,16 @@ impl Clusters<'_> {
         let mut groups: Vec<(Var, Vec<u32>)> = readers.into_iter().collect();
         groups.sort_unstable();
         scalars.sort_by_key(|&c| (self.clusters[c as usize].level, c));
-        for group in groups.into_iter().map(|group| group.1).chain([scalars]) {
+        for (root, group) in groups {
             for pair in group.windows(2) {
-                self.merge(pair[0], pair[1]);
+                if let Err(why) = self.merge(pair[0], pair[1]) {
+                    self.note_shared([pair[0], pair[1]], root, why);
+                }
             }
+        }
+        for pair in scalars.windows(2) {
+            // Numbers are not reported.
+            let _ = self.merge(pair[0], pair[1]);
         }
     }
 }
