@@ -8,7 +8,9 @@ our losses are from those of the first run, and how far PyTorch's other runs are
     python3 torch_gpt2.py DIR --log RUN/log.jsonl --device cuda --json curves.json
 
 Needs torch and nothing else. On a CPU every run after the first has a thread less, or more: with
-the same number they would be equal.
+the same number they would be equal. There, or where runs of the same kernels hardly differ, the
+noise to compare with is that of PyTorch's other kernels, which round elsewhere: `--math` runs
+attention as plain products, `--compile` runs the model under torch.compile.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "I32": torch.int32}
 
@@ -166,6 +169,7 @@ def main():
     args.add_argument("--log", type=Path, required=True, help="log.jsonl of that run")
     args.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args.add_argument("--runs", type=int, default=2, help="how many runs of PyTorch")
+    args.add_argument("--math", action="store_true", help="and one with attention as plain products")
     args.add_argument("--compile", action="store_true", help="and one under torch.compile")
     args.add_argument("--json", type=Path, help="writes the curves and differences")
     args = args.parse_args()
@@ -187,6 +191,10 @@ def main():
         name = f"torch run {run + 1}"
         curves[name], rates[name] = train(weights, batches, settings, args.device, lrs)
     torch.set_num_threads(threads)
+    if args.math:
+        name = "torch, plain attention"
+        with sdpa_kernel(SDPBackend.MATH):
+            curves[name], rates[name] = train(weights, batches, settings, args.device, lrs)
     if args.compile:
         name = "torch.compile"
         curves[name], rates[name] = train(weights, batches, settings, args.device, lrs, compiled=True)

