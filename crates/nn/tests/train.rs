@@ -369,10 +369,10 @@ fn how_many_examples_a_second() {
     };
     let trainer = Trainer::new(&model, &optimizer).batch_size(32).callback(Rate(seen.clone()));
     trainer.run(&vec![1, 2, 3], slow).unwrap();
-    // Three batches of 32 in at least 60 ms; and the clock is read for the rate before it is read
-    // for callbacks.
+    // Two batches of 32 in at least 40 ms, as the first counts by itself; and the clock is read for
+    // the rate before it is read for callbacks.
     let (rate, seconds) = seen.get();
-    assert!(rate <= 96.0 / 0.06 && rate * seconds >= 96.0, "{rate} in {seconds}");
+    assert!(rate <= 64.0 / 0.04 && rate * seconds >= 64.0, "{rate} in {seconds}");
 }
 
 #[test]

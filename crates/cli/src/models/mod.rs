@@ -3,15 +3,17 @@
 mod block;
 mod classifier;
 mod gpt;
+mod gpt2;
 mod lstm;
 
 pub use block::{Block, Blocks};
 pub use classifier::{Cnn, Mlp};
 pub use gpt::Gpt;
+pub use gpt2::Gpt2;
 pub use lstm::LstmModel;
 
 use clap::ValueEnum;
-use pullback::{DType, Tensor, Tree, cross_entropy};
+use pullback::{Tensor, Tree, cross_entropy};
 use serde::{Deserialize, Serialize};
 
 /// A network by name.
@@ -24,6 +26,8 @@ pub enum ModelKind {
     Cnn,
     /// A transformer that predicts the next character, for text
     Gpt,
+    /// GPT-2, 124M parameters unless --width and the others say otherwise, for text
+    Gpt2,
     /// A recurrent network that predicts the next character, for text
     Lstm,
 }
@@ -35,15 +39,19 @@ impl ModelKind {
             ModelKind::Mlp => "mlp",
             ModelKind::Cnn => "cnn",
             ModelKind::Gpt => "gpt",
+            ModelKind::Gpt2 => "gpt2",
             ModelKind::Lstm => "lstm",
         }
     }
 
     /// Whether it reads text rather than images.
     pub fn reads_text(self) -> bool {
-        matches!(self, ModelKind::Gpt | ModelKind::Lstm)
+        matches!(self, ModelKind::Gpt | ModelKind::Gpt2 | ModelKind::Lstm)
     }
 }
+
+/// The networks made of blocks of attention.
+pub const TRANSFORMERS: [ModelKind; 2] = [ModelKind::Gpt, ModelKind::Gpt2];
 
 /// How large a network is. Not every network has all of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,12 +73,44 @@ pub struct Size {
 pub trait TextModel: Tree {
     /// The scores.
     fn scores(&self, tokens: &Tensor) -> Tensor;
+
+    /// Floating-point operations of a forward and a backward pass for each token, where it counts
+    /// them.
+    fn operations_per_token(&self) -> Option<f64> {
+        None
+    }
 }
 
-/// The cross-entropy of scores `[.., classes]` and labels `[..]`, in single precision or better.
+/// The cross-entropy of scores `[.., classes]` and labels `[..]`, in single precision or better
+/// whatever the scores are in: the op reads 16 bits as they are, without a copy of all scores.
 pub fn loss(scores: &Tensor, labels: &Tensor) -> Tensor {
     let classes = scores.shape().last().map_or(1, |&n| n as isize);
-    let scores =
-        if scores.dtype() == DType::F64 { scores.clone() } else { scores.cast(DType::F32) };
     cross_entropy(&scores.reshape([-1, classes]), &labels.reshape([-1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback::{DType, Key, grad};
+
+    /// Losses of 16-bit scores are those of the same scores in f32, and in f32; gradients are in
+    /// the dtype of the scores.
+    #[test]
+    fn the_loss_is_in_single_precision() {
+        let labels = Tensor::from([[1i64, 0, 2], [2, 1, 1]]);
+        for (low, wide) in [
+            (DType::BF16, DType::F32),
+            (DType::F16, DType::F32),
+            (DType::F32, DType::F32),
+            (DType::F64, DType::F64),
+        ] {
+            let scores = Key::new(1).normal([2, 3, 5], low, 0.0, 2.0);
+            let (got, want) = (loss(&scores, &labels), loss(&scores.cast(DType::F64), &labels));
+            assert_eq!(got.dtype(), wide, "{low}");
+            let (got, want) = (got.cast(DType::F64).item::<f64>(), want.item::<f64>());
+            assert!((got - want).abs() < 1e-6 * want, "{low}: {got} and {want}");
+            let slope = grad(|x: &Tensor| loss(x, &labels))(&scores);
+            assert_eq!(slope.dtype(), low);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Training on the embedded handwritten digits.
 
-use super::job::TrainJob;
+use super::job::{Example, TrainJob};
 use super::summary;
 use crate::failure::CliResult;
 use crate::models::{self, Blocks, Cnn, Mlp, ModelKind};
@@ -56,8 +56,8 @@ fn train<M: Layer + Blocks>(
         Ok(Metrics::from(loss).with("accuracy", accuracy.value()))
     };
     let scores = |x: &Tensor| model.forward(x);
-    let outcome =
-        job.train(model, scores, (&batches, all_examples), (Every::Epochs(1), evaluate))?;
+    let often = (Every::Epochs(1), evaluate);
+    let outcome = job.train(model, scores, (&batches, all_examples), Example::default(), often)?;
     let accuracy = outcome.metrics.get("val_accuracy").unwrap_or(f64::NAN);
     let right = (accuracy * labels.len() as f64).round();
     out.heading(&format!(

@@ -2,6 +2,7 @@
 
 use super::options::Options;
 use super::precision::{Mixed, report};
+use super::reference::Reference;
 use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
@@ -16,6 +17,7 @@ use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
     Batches, CsvLog, Ended, Every, JsonLog, LayerLog, Metrics, ProgressBar, TensorBoard, Trainer,
+    peak_operations,
 };
 use pullback_nn::{Module, memory_report, predict_memory};
 use serde_json::json;
@@ -38,11 +40,24 @@ pub struct TrainJob<'a> {
     pub stop: Arc<AtomicBool>,
     /// Where to write what takes memory during a step.
     pub memory_report: Option<&'a Path>,
+    /// Where to write what the same run in PyTorch begins with.
+    pub reference: Option<&'a Path>,
     /// The processes that train together; this one alone, usually.
     pub group: &'a Group,
     /// Spreads the blocks of the network over them: stage 3.
     pub sharding: Option<FullSharding>,
 }
+
+/// What an example is made of, where that is reported.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Example {
+    pub tokens: Option<u64>,
+    /// Floating-point operations of a forward and a backward pass.
+    pub operations: Option<f64>,
+}
+
+/// From this size on, what looks at every parameter does it less often.
+const LARGE: usize = 10_000_000;
 
 /// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
 fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn Optimizer>>> {
@@ -104,6 +119,13 @@ impl TrainJob<'_> {
         folder::write_config(self.folder, self.options)
     }
 
+    /// The operations a second that utilisation is a share of, if it is reported.
+    fn peak(&self, example: Example) -> Result<Option<f64>> {
+        let wanted = self.settings.mfu && example.operations.is_some();
+        let dtype = self.settings.low.unwrap_or(self.settings.dtype);
+        wanted.then(|| peak_operations(dtype)).transpose()
+    }
+
     /// The network that is trained: its blocks are spread over the workers, if that was asked for.
     ///
     /// # Errors
@@ -138,6 +160,7 @@ impl TrainJob<'_> {
 
     /// Trains a model, whose scores `scores` gives, on batches of inputs and labels, of which all
     /// processes together have `all_examples`. `evaluate` is called `every` so often.
+    /// Throughput is reported in what an example is made of.
     ///
     /// # Errors
     /// If a step or a file fails, or the run is interrupted: then with how to resume.
@@ -146,6 +169,7 @@ impl TrainJob<'_> {
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
         (batches, all_examples): (&B, usize),
+        example: Example,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
@@ -205,6 +229,8 @@ impl TrainJob<'_> {
                 }
             }
         });
+        let reference = self.reference.map(|folder| Reference::new(folder, model)).transpose()?;
+        let peak = self.peak(example)?;
         let mut last_batch = None;
         let unreported = Cell::new(self.memory_report);
         let at = |name: &str| self.folder.join(name);
@@ -216,15 +242,24 @@ impl TrainJob<'_> {
         };
         // No worker has whole layers to look at, if these are spread.
         let board = TensorBoard::new(at(folder::TENSORBOARD));
+        let rows = if model.parameter_count() < LARGE { 200 } else { 20 };
         let trainer = match &self.sharding {
             Some(_) => trainer.callback(board),
             None => trainer
-                .callback(LayerLog::new(at(folder::LAYERS)).every((last / 200).max(1)))
+                .callback(LayerLog::new(at(folder::LAYERS)).every((last / rows).max(1)))
                 .callback(board.histograms_every((last / 5).max(1))),
         };
         let trainer = match settings.until {
             Until::Steps(n) => trainer.steps(n),
             Until::Epochs(n) => trainer.epochs(n),
+        };
+        let trainer = match example.tokens {
+            Some(tokens) => trainer.tokens_per_example(tokens),
+            None => trainer,
+        };
+        let trainer = match (example.operations, peak) {
+            (Some(operations), Some(peak)) => trainer.operations_per_example(operations, peak),
+            _ => trainer,
         };
         let mut outcome = mixed
             .applied(trainer)
@@ -243,6 +278,7 @@ impl TrainJob<'_> {
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
+                reference.as_ref().map_or(Ok(()), |reference| reference.keep(batch))?;
                 let eager = || catch(|| step.eager(batch));
                 match (unreported.take(), settings.jit) {
                     // A compiled step is predicted op by op, which changes nothing; another is
@@ -270,6 +306,17 @@ impl TrainJob<'_> {
         {
             let loss = |_: &M| catch(|| models::loss(&scores(x), y));
             outcome.notes.push(report(path, model, &mixed, loss)?);
+        }
+        if let Some(peak) = peak {
+            let dtype = settings.low.unwrap_or(settings.dtype);
+            outcome.notes.push(format!(
+                "mfu is a share of {:.*} TFLOP/s, which products in {dtype} reach on this device",
+                if peak < 1e13 { 3 } else { 0 },
+                peak / 1e12
+            ));
+        }
+        if let Some(reference) = reference {
+            reference.save(settings, last)?;
         }
         match outcome.ended {
             Ended::Interrupted => Err(Failure {

@@ -9,6 +9,7 @@ mod folder;
 mod job;
 mod options;
 mod precision;
+mod reference;
 mod sample;
 mod schedule;
 mod settings;
@@ -34,6 +35,8 @@ use std::path::{Path, PathBuf};
   pullback train digits --model mlp --epochs 20 --optimizer sgd --lr 0.1
   pullback train text                   a small GPT on some sonnets, and then verses of its own
   pullback train book.txt --steps 2000 --size medium --prompt 'It was ' --sample 500
+  pullback train book.txt --model gpt2 --device cuda
+      GPT-2 124M from random weights on the characters of the book, 300 steps in bf16
   pullback train digits --precision f16 --precision-report lost.txt
   pullback train text --memory-report memory.svg
       a picture of what takes memory during a step, by operation
@@ -66,6 +69,10 @@ pub struct TrainArgs {
     /// A run of a few seconds, to see that everything works
     #[arg(long)]
     quick: bool,
+    /// Writes the first weights, the batches and the options of a run of gpt2 to this folder, for
+    /// the same run in PyTorch (crates/bench/peers/torch_gpt2.py)
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    reference: Option<PathBuf>,
     /// Writes where the memory of a step goes to FILE.txt, FILE.json or FILE.svg
     #[arg(long, value_name = "FILE")]
     memory_report: Option<PathBuf>,
@@ -97,6 +104,9 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     workers::check_shard(&options, &settings.optimizer)?;
     workers::check_sync_batch_norm(&options, settings.model)?;
+    if arguments.reference.is_some() {
+        reference::check(&settings, &group)?;
+    }
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     // Workers that are started again go on where they were.
@@ -122,6 +132,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         force: arguments.force,
         stop: interrupts.flag(),
         memory_report: arguments.memory_report.as_deref(),
+        reference: arguments.reference.as_deref(),
         group: &group,
         sharding: (options.shard == Some(3)).then(|| FullSharding::new(&group)),
     };

@@ -31,10 +31,11 @@ pub struct Options {
     /// The file to learn from; the embedded sonnets if it is not there
     #[arg(skip)]
     pub text: Option<PathBuf>,
-    /// The network: mlp or cnn for digits, gpt or lstm for text
+    /// The network: mlp or cnn for digits, gpt, gpt2 or lstm for text
     #[arg(long, value_enum)]
     pub model: Option<ModelKind>,
-    /// How large the network is; --width and the others change parts of it
+    /// How large the network is (of gpt2: 124M, 355M or 774M); --width and the others change parts
+    /// of it
     #[arg(long, value_enum)]
     pub size: Option<Preset>,
     /// Features of hidden layers (of a cnn, channels of the first)
@@ -49,6 +50,10 @@ pub struct Options {
     /// The context length in characters
     #[arg(long, value_name = "N", aliases = ["context-length"])]
     pub context: Option<usize>,
+    /// How many tokens the network knows, also if fewer occur: 50304 of gpt2, of others those of the
+    /// text. Tokens are the characters of the text, or bytes if there are more than 256
+    #[arg(long, value_name = "N")]
+    pub vocab_size: Option<usize>,
     /// The dropout probability
     #[arg(long, value_name = "P")]
     pub dropout: Option<f64>,
@@ -76,7 +81,8 @@ pub struct Options {
     /// The number of warm-up steps of the learning rate
     #[arg(long, value_name = "N", aliases = ["warm-up", "warmup-steps"])]
     pub warmup: Option<u64>,
-    /// The type of the numbers; with bf16 and f16 weights stay in f32
+    /// The type of the numbers; with bf16 and f16 weights stay in f32. f32 unless it is said, and
+    /// bf16 for gpt2 on a GPU
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
     /// The initial loss scale with --precision f16
@@ -113,6 +119,10 @@ pub struct Options {
     /// Compiles the step (--no-jit does not)
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", overrides_with = "no_jit")]
     pub jit: Option<bool>,
+    /// Reports the model FLOP utilisation of gpt2, of what a large product reaches on the device at
+    /// the start; on a GPU unless it is said
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub mfu: Option<bool>,
     /// How many characters to generate after training on text
     #[arg(long, value_name = "N")]
     pub sample: Option<usize>,
@@ -131,11 +141,11 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
-    /// Learns in seconds
+    /// Learns in seconds (but gpt2, which is GPT-2's small)
     Small,
-    /// Twice as wide, a layer more
+    /// Twice as wide, a layer more (gpt2: 24 layers of width 1024)
     Medium,
-    /// Four times as wide, three layers more
+    /// Four times as wide, three layers more (gpt2: 36 layers of width 1280)
     Large,
 }
 
@@ -226,6 +236,7 @@ impl Options {
             num_layers: self.num_layers.or(other.num_layers),
             num_heads: self.num_heads.or(other.num_heads),
             context: self.context.or(other.context),
+            vocab_size: self.vocab_size.or(other.vocab_size),
             dropout: self.dropout.or(other.dropout),
             // Steps and epochs exclude each other.
             epochs: self.epochs.or(other.epochs.filter(|_| self.steps.is_none())),
@@ -247,6 +258,7 @@ impl Options {
             sync_batch_norm: self.sync_batch_norm.or(other.sync_batch_norm),
             device: self.device.or(other.device),
             jit: self.jit.or(other.jit),
+            mfu: self.mfu.or(other.mfu),
             sample: self.sample.or(other.sample),
             prompt: self.prompt.or(other.prompt),
             temperature: self.temperature.or(other.temperature),
@@ -257,13 +269,14 @@ impl Options {
     /// The first option that is given here and differs there, of those that a resumed run cannot
     /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
-        const FREE: [&str; 10] = [
+        const FREE: [&str; 11] = [
             "steps",
             "epochs",
             "threads",
             "workers",
             "shard",
             "precision_report",
+            "mfu",
             "sample",
             "prompt",
             "temperature",

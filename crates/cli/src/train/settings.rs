@@ -2,8 +2,9 @@
 
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
-use crate::models::{ModelKind, Size};
-use pullback::DType;
+use crate::models::{ModelKind, Size, TRANSFORMERS};
+use pullback::{DType, Device, default_device};
+use pullback_nn::models::GptConfig;
 use pullback_nn::optim;
 use pullback_nn::precision::GradScalerOptions;
 
@@ -12,6 +13,8 @@ use pullback_nn::precision::GradScalerOptions;
 pub struct Settings {
     pub model: ModelKind,
     pub size: Size,
+    /// How many tokens a network for text knows; those of the text if it is not said.
+    pub vocabulary: Option<usize>,
     /// How long.
     pub until: Until,
     pub batch_size: usize,
@@ -28,6 +31,8 @@ pub struct Settings {
     pub loss_scale: Option<f64>,
     pub seed: u64,
     pub jit: bool,
+    /// Whether the model FLOP utilisation is reported.
+    pub mfu: bool,
     pub sample: usize,
     pub prompt: Option<String>,
     pub temperature: f64,
@@ -50,13 +55,19 @@ struct Defaults {
     warmup: u64,
 }
 
+/// The weight decay of AdamW for gpt2, if it is not said; others have that of the optimiser.
+const GPT2_DECAY: f64 = 0.1;
+
 #[rustfmt::skip]
-fn usual(model: ModelKind) -> Defaults {
+fn usual(model: ModelKind, quick: bool) -> Defaults {
     let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
     match model {
         ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
         ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
         ModelKind::Gpt  => Defaults { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
+        // Small enough for any machine.
+        ModelKind::Gpt2 if quick => Defaults { size: size(64, 2, 2, 64, 0.0), until: Until::Steps(20), batch_size: 4, lr: 1e-3, warmup: 2 },
+        ModelKind::Gpt2 => Defaults { size: size(768, 12, 12, 1024, 0.0), until: Until::Steps(300), batch_size: 16, lr: 3e-4, warmup: 30 },
         ModelKind::Lstm => Defaults { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
     }
 }
@@ -69,7 +80,8 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
     let text = options.task.as_deref() == Some("text");
     let model = options.model.unwrap_or(if text { ModelKind::Gpt } else { ModelKind::Cnn });
     if model.reads_text() != text {
-        let (task, fitting) = if text { ("text", "gpt or lstm") } else { ("digits", "mlp or cnn") };
+        let (task, fitting) =
+            if text { ("text", "gpt, gpt2 or lstm") } else { ("digits", "mlp or cnn") };
         return Err(Failure::usage(format!(
             "the model `{}` is not for {task}: use {fitting}",
             model.name()
@@ -79,9 +91,10 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
     if options.steps.is_some() && options.epochs.is_some() {
         return Err(Failure::usage("both steps and epochs are given: give one"));
     }
-    let usual = usual(model);
-    let size = sized(&options, usual.size);
-    if model == ModelKind::Gpt && !size.width.is_multiple_of(size.heads.max(1)) {
+    let usual = usual(model, quick);
+    let gpt2 = model == ModelKind::Gpt2;
+    let size = if gpt2 { sized_gpt2(&options, usual.size) } else { sized(&options, usual.size) };
+    if TRANSFORMERS.contains(&model) && !size.width.is_multiple_of(size.heads.max(1)) {
         let message = format!(
             "the width {} cannot be shared by {} heads: make it a multiple",
             size.width, size.heads
@@ -103,19 +116,24 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
             names.join(", ")
         )));
     }
-    let precision = options.precision.unwrap_or(Precision::F32);
+    let on_gpu = default_device() != Device::Cpu;
+    let precision = options.precision.unwrap_or(match gpt2 && on_gpu {
+        true => Precision::Bf16,
+        false => Precision::F32,
+    });
     fitting_precision(&options, precision)?;
     let settings = Settings {
         model,
         size,
+        vocabulary: options.vocab_size.or(gpt2.then_some(GptConfig::gpt2().vocabulary)),
         until,
         batch_size: options.batch_size.unwrap_or(usual.batch_size),
         lr: match options.lr {
             Some(lr) => lr,
             None => optim::lr_like_adamw(&optimizer, usual.lr).unwrap_or(usual.lr),
         },
+        weight_decay: options.weight_decay.or((gpt2 && optimizer == "adamw").then_some(GPT2_DECAY)),
         optimizer,
-        weight_decay: options.weight_decay,
         schedule: options.schedule.unwrap_or(ScheduleKind::Cosine),
         warmup: options.warmup.unwrap_or(usual.warmup),
         dtype: if precision == Precision::F64 { DType::F64 } else { DType::F32 },
@@ -128,13 +146,14 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
             .then(|| options.loss_scale.unwrap_or(GradScalerOptions::default().init_scale)),
         seed: options.seed.unwrap_or(0),
         jit: options.jit.unwrap_or(true),
+        mfu: options.mfu.unwrap_or(gpt2 && on_gpu),
         sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),
         prompt: options.prompt.clone(),
         temperature: options.temperature.unwrap_or(0.8),
         top_k: options.top_k,
     };
     check(&settings, &options)?;
-    Ok((filled(options, &settings), settings))
+    Ok((filled(options, &settings, precision), settings))
 }
 
 /// Options that would have no effect are refused.
@@ -142,8 +161,10 @@ fn fitting(options: &Options, model: ModelKind) -> CliResult {
     let text = model.reads_text();
     let said = [
         ("text", options.text.is_some(), text),
-        ("num-heads", options.num_heads.is_some(), model == ModelKind::Gpt),
+        ("num-heads", options.num_heads.is_some(), TRANSFORMERS.contains(&model)),
         ("context", options.context.is_some(), text),
+        ("vocab-size", options.vocab_size.is_some(), text),
+        ("mfu", options.mfu.is_some(), model == ModelKind::Gpt2),
         ("sample", options.sample.is_some(), text),
         ("prompt", options.prompt.is_some(), text),
         ("temperature", options.temperature.is_some(), text),
@@ -185,6 +206,16 @@ fn sized(options: &Options, usual: Size) -> Size {
     }
 }
 
+/// The sizes that GPT-2 was published in.
+fn sized_gpt2(options: &Options, usual: Size) -> Size {
+    let (width, layers, heads) = match options.size {
+        None | Some(Preset::Small) => (usual.width, usual.layers, usual.heads),
+        Some(Preset::Medium) => (1024, 24, 16),
+        Some(Preset::Large) => (1280, 36, 20),
+    };
+    sized(&Options { size: None, ..options.clone() }, Size { width, layers, heads, ..usual })
+}
+
 fn check(settings: &Settings, options: &Options) -> CliResult {
     let Settings { size, .. } = settings;
     let counts = [
@@ -192,6 +223,7 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
         ("num-layers", size.layers),
         ("num-heads", size.heads),
         ("context", size.context),
+        ("vocab-size", settings.vocabulary.unwrap_or(1)),
         ("batch-size", settings.batch_size),
         ("steps", options.steps.map_or(1, |n| n.min(1 << 20) as usize)),
         ("epochs", options.epochs.map_or(1, |n| n.min(1 << 20) as usize)),
@@ -225,7 +257,7 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
 }
 
 /// The options with all defaults, for `config.toml`.
-fn filled(options: Options, settings: &Settings) -> Options {
+fn filled(options: Options, settings: &Settings, precision: Precision) -> Options {
     let text = settings.model.reads_text();
     let (steps, epochs) = match settings.until {
         Until::Steps(n) => (Some(n), None),
@@ -239,18 +271,19 @@ fn filled(options: Options, settings: &Settings) -> Options {
         size: None,
         width: Some(settings.size.width),
         num_layers: Some(settings.size.layers),
-        num_heads: (settings.model == ModelKind::Gpt).then_some(settings.size.heads),
+        num_heads: TRANSFORMERS.contains(&settings.model).then_some(settings.size.heads),
         context: text.then_some(settings.size.context),
+        vocab_size: settings.vocabulary,
         dropout: Some(settings.size.dropout),
         steps,
         epochs,
         batch_size: Some(settings.batch_size),
         optimizer: Some(settings.optimizer.clone()),
         lr: Some(settings.lr),
-        weight_decay: None,
+        weight_decay: settings.weight_decay,
         schedule: Some(settings.schedule),
         warmup: Some(settings.warmup),
-        precision: Some(Precision::F32),
+        precision: Some(precision),
         loss_scale: settings.loss_scale,
         precision_report: None,
         seed: Some(settings.seed),
@@ -261,6 +294,7 @@ fn filled(options: Options, settings: &Settings) -> Options {
         sync_batch_norm: None,
         device: Some("cpu".into()),
         jit: Some(settings.jit),
+        mfu: None,
         sample: text.then_some(settings.sample),
         prompt: None,
         temperature: text.then_some(settings.temperature),

@@ -34,6 +34,12 @@ pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Outp
         out.line(format!("note: {note}"))?;
     }
     out.line(format!("{} steps in {:.1} s ({})", outcome.step, outcome.seconds, outcome.ended))?;
+    let rate = |name: &str| outcome.throughput.get(name);
+    if let Some(tokens) = rate("tokens_per_second") {
+        let used = rate("mfu")
+            .map_or(String::new(), |mfu| format!(", {:.1}% model FLOP utilisation", 100.0 * mfu));
+        out.line(format!("{tokens:.0} tokens a second{used}"))?;
+    }
     let rows = [
         (
             folder::CHECKPOINTS,

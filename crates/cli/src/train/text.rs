@@ -1,16 +1,16 @@
 //! Training on text, and writing some.
 
 use super::folder;
-use super::job::TrainJob;
+use super::job::{Example, TrainJob};
 use super::sample::{Generation, write};
 use super::summary;
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models::{self, Blocks, Gpt, LstmModel, ModelKind, TextModel};
+use crate::models::{self, Blocks, Gpt, Gpt2, LstmModel, ModelKind, TextModel};
 use crate::output::Output;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
 use pullback_nn::data::{ByteTokens, CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
-use pullback_nn::models::SamplingOptions;
+use pullback_nn::models::{GptConfig, SamplingOptions};
 use pullback_nn::train::{Every, Mean, Metrics};
 use std::path::Path;
 
@@ -41,22 +41,31 @@ pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
     if let Err(error) = tokens.encode(job.settings.prompt.as_deref().unwrap_or_default()) {
         return Err(Failure::usage(format!("--prompt: {}", error.message())));
     }
-    let size = &job.settings.size;
+    let kinds = job.settings.vocabulary.unwrap_or(tokens.size());
+    if kinds < tokens.size() {
+        return Err(Failure::usage(format!(
+            "--vocab-size is {kinds}, and the text has {} kinds of tokens: give at least as many",
+            tokens.size()
+        )));
+    }
+    let (size, dtype) = (&job.settings.size, job.settings.dtype);
+    let (text, tokens) = (&*text, &*tokens);
     match job.settings.model {
-        ModelKind::Lstm => train(
-            job,
-            &text,
-            &*tokens,
-            LstmModel::new(tokens.size(), size).to_dtype(job.settings.dtype),
-            out,
-        ),
-        _ => train(
-            job,
-            &text,
-            &*tokens,
-            Gpt::new(tokens.size(), size).to_dtype(job.settings.dtype),
-            out,
-        ),
+        ModelKind::Lstm => {
+            train(job, text, tokens, LstmModel::new(kinds, size).to_dtype(dtype), out)
+        }
+        ModelKind::Gpt2 => {
+            let model = Gpt2::new(&GptConfig {
+                vocabulary: kinds,
+                length: size.context,
+                width: size.width,
+                heads: size.heads,
+                layers: size.layers,
+                dropout: size.dropout,
+            });
+            train(job, text, tokens, model.to_dtype(dtype), out)
+        }
+        _ => train(job, text, tokens, Gpt::new(kinds, size).to_dtype(dtype), out),
     }
 }
 
@@ -92,8 +101,12 @@ fn train<M: TextModel + Blocks>(
     let test = DataLoader::new(TextWindows::new(tested.to_vec(), context)?.stride(context))
         .batch_size(batch);
     let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
+    let known = match settings.vocabulary {
+        Some(known) if known != tokens.size() => format!(" (of {known} that it knows)"),
+        _ => String::new(),
+    };
     let about = format!(
-        "{} tokens of {} kinds, {} for testing",
+        "{} tokens of {} kinds{known}, {} for testing",
         all.len(),
         tokens.size(),
         all.len() - kept
@@ -112,8 +125,12 @@ fn train<M: TextModel + Blocks>(
         super::settings::Until::Steps(n) => Every::Steps((n / 5).max(1)),
         super::settings::Until::Epochs(_) => Every::Epochs(1),
     };
-    let outcome =
-        job.train(model, |x: &Tensor| model.scores(x), (&batches, batch), (steps, evaluate))?;
+    let example = Example {
+        tokens: Some(context as u64),
+        operations: model.operations_per_token().map(|n| n * context as f64),
+    };
+    let scores = |x: &Tensor| model.scores(x);
+    let outcome = job.train(model, scores, (&batches, batch), example, (steps, evaluate))?;
     let loss = outcome.metrics.get("val_loss").unwrap_or(f64::NAN);
     out.heading(&format!(
         "test loss {loss:.4}, {:.2} bits a token",

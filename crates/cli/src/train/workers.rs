@@ -122,7 +122,7 @@ pub fn check_shard(options: &Options, optimizer: &str) -> CliResult {
 pub fn check_sync_batch_norm(options: &Options, model: ModelKind) -> CliResult {
     let wrong = match model {
         _ if options.sync_batch_norm != Some(true) => return Ok(()),
-        ModelKind::Mlp | ModelKind::Gpt | ModelKind::Lstm => {
+        ModelKind::Mlp | ModelKind::Gpt | ModelKind::Gpt2 | ModelKind::Lstm => {
             format!("--sync-batch-norm: {} has no batch normalisation", model.name())
         }
         ModelKind::Cnn if options.logical_workers.is_some() => {

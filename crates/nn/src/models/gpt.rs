@@ -13,7 +13,7 @@ use pullback::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The sizes of a [`Gpt`].
+/// The sizes of a [`Gpt`] or a [`Gpt2`](super::Gpt2).
 ///
 /// ```
 /// use pullback_nn::models::{Gpt, GptConfig};
@@ -42,6 +42,44 @@ pub struct GptConfig {
 impl Default for GptConfig {
     fn default() -> GptConfig {
         GptConfig { vocabulary: 256, length: 64, width: 128, heads: 4, layers: 4, dropout: 0.0 }
+    }
+}
+
+impl GptConfig {
+    /// The sizes of GPT-2 124M, with the vocabulary rounded up from 50257 to a multiple of 128, and
+    /// without dropout.
+    ///
+    /// ```
+    /// use pullback_nn::models::GptConfig;
+    /// let config = GptConfig::gpt2();
+    /// assert_eq!((config.layers, config.width, config.length), (12, 768, 1024));
+    /// assert_eq!(config.operations_per_token(), 6.0 * 124_475_904.0 + 12.0 * 12.0 * 768.0 * 1024.0);
+    /// ```
+    #[must_use]
+    pub const fn gpt2() -> GptConfig {
+        let (vocabulary, length) = (50304, 1024);
+        GptConfig { vocabulary, length, width: 768, heads: 12, layers: 12, dropout: 0.0 }
+    }
+
+    /// Floating-point operations of a forward and a backward pass for each token of a full context,
+    /// as model FLOP utilisation counts them: six for each parameter, and `12 · layers · width ·
+    /// length` for attention, of which a causal mask needs half.
+    ///
+    /// ```
+    /// use pullback_nn::Module;
+    /// use pullback_nn::models::{Gpt2, GptConfig};
+    /// let small = GptConfig { vocabulary: 16, width: 8, heads: 2, ..GptConfig::gpt2() };
+    /// let parameters = Gpt2::new(&small).parameter_count() as f64;
+    /// let attention = 12.0 * 12.0 * 8.0 * 1024.0;
+    /// assert_eq!(small.operations_per_token(), 6.0 * parameters + attention);
+    /// ```
+    #[must_use]
+    pub fn operations_per_token(&self) -> f64 {
+        let [vocabulary, length, width, layers] =
+            [self.vocabulary, self.length, self.width, self.layers].map(|n| n as f64);
+        let block = 12.0 * width * width + 13.0 * width;
+        let parameters = (vocabulary + length + 2.0) * width + layers * block;
+        6.0 * parameters + 12.0 * layers * width * length
     }
 }
 

@@ -1,4 +1,4 @@
-//! Small complete networks, for examples and benchmarks.
+//! Complete networks, for examples, benchmarks and the command.
 //!
 //! ```
 //! use pullback::Tensor;
@@ -9,8 +9,10 @@
 
 mod cnn;
 mod gpt;
+mod gpt2;
 mod mlp;
 
 pub use cnn::Cnn;
 pub use gpt::{Gpt, GptConfig, SamplingOptions};
+pub use gpt2::{Gpt2, Gpt2Block, Gpt2Mlp};
 pub use mlp::Mlp;

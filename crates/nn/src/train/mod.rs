@@ -16,6 +16,7 @@ mod metrics;
 mod monitored;
 mod outcome;
 mod overflows;
+mod peak;
 pub mod plots;
 mod progress;
 mod run;
@@ -35,6 +36,7 @@ pub use logs::{CsvLog, JsonLog, LayerLog, LayerNorms, LayerRow, LogRow, read_lay
 pub use measure::{Accuracy, Confusion, Mean};
 pub use metrics::Metrics;
 pub use outcome::{Ended, Outcome};
+pub use peak::peak_operations;
 pub use progress::ProgressBar;
 pub use scheduled::{MonitoredPlateau, Scheduled};
 pub use tensorboard::{EventWriter, TensorBoard};

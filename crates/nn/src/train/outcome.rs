@@ -42,6 +42,10 @@ pub struct Outcome {
     pub ended: Ended,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
+    /// Where the size of batches is known ([`Trainer::batch_size`](super::Trainer::batch_size)):
+    /// `examples_per_second`, `tokens_per_second` and `mfu` over all steps since it was started or
+    /// resumed but the first, which may compile.
+    pub throughput: Metrics,
     /// Notes: checkpoints that were skipped because they are corrupt; steps that a scaler skipped,
     /// with the op and line that overflowed first.
     pub notes: Vec<String>,

@@ -131,13 +131,19 @@ impl ProgressBar {
     }
 }
 
-/// The metrics without those of each worker, which are for logs: `waited_for_3`.
+/// The metrics without those that are for logs: of each worker (`waited_for_3`), and examples a
+/// second where tokens say it. Tokens have a short name, so that a line is one line.
 fn shown(metrics: &Metrics) -> Metrics {
+    let has_tokens = metrics.get("tokens_per_second").is_some();
     let of_worker = |name: &str| {
         name.strip_prefix("waited_for_").is_some_and(|rank| rank.parse::<usize>().is_ok())
     };
-    let kept = metrics.iter().filter(|(name, _)| !of_worker(name));
-    kept.fold(Metrics::new(), |all, (name, value)| all.with(name, value))
+    metrics.iter().fold(Metrics::new(), |all, (name, value)| match name {
+        "examples_per_second" if has_tokens => all,
+        "tokens_per_second" => all.with("tokens/s", value),
+        _ if of_worker(name) => all,
+        _ => all.with(name, value),
+    })
 }
 
 /// Whether a metric is the result of an epoch or of an evaluation.
@@ -161,7 +167,7 @@ fn below_the_bar(metrics: &Metrics) -> String {
         "loss" => 0,
         _ if name.starts_with("val_") => 1,
         _ if name.starts_with("epoch_") => 3,
-        "lr" | "scale" | "examples_per_second" => 4,
+        "lr" | "scale" | "examples_per_second" | "tokens/s" | "mfu" => 4,
         _ => 2,
     };
     let mut sorted: Vec<(&str, f64)> = metrics.iter().collect();
@@ -394,6 +400,21 @@ mod tests {
         let all = format!("loss 0.1235, {results}, perplexity 1.131, ");
         assert!(below.starts_with(&all), "{text}");
         assert!(below.trim_end().ends_with("lr 0.125"), "{text}");
+    }
+
+    #[test]
+    fn tokens_and_utilisation_fit_into_a_line() {
+        let measured = Metrics::from([("loss", 10.8249), ("lr", 2.9912e-4)])
+            .with("examples_per_second", 498.304)
+            .with("tokens_per_second", 510_263.3)
+            .with("mfu", 0.412_345);
+        let text = below_the_bar(&shown(&measured));
+        assert_eq!(text, "loss 10.82, lr 2.99e-4, tokens/s 5.10e5, mfu 0.4123");
+        // As a line of its own, after two hours.
+        assert!("step 3000/3000, 7200.0 s: ".len() + text.len() <= COLUMNS, "{text}");
+        // With a name that a log has anyway, nothing is lost.
+        let alone = Metrics::new().with("examples_per_second", 12.0);
+        assert_eq!(shown(&alone), alone);
     }
 
     #[test]

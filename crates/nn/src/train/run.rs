@@ -21,7 +21,7 @@ use super::workers::Workers;
 use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
-use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
+use pullback::{DType, Error, Group, Result, Tensor, autocast, catch, no_grad};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -293,7 +293,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             waits.log(&mut metrics);
         }
         if self.trainer.batch_size.is_some() {
-            metrics.set("examples_per_second", self.throughput.per_second());
+            metrics.extend("", &self.rates(self.throughput.per_second()));
             if ends_epoch || evaluated {
                 self.throughput.end_interval();
             }
@@ -362,6 +362,12 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
 
     fn seconds(&self) -> f64 {
         self.place.seconds + self.started.elapsed().as_secs_f64()
+    }
+
+    /// What so many examples a second are in tokens and in use of the devices.
+    fn rates(&self, per_second: f64) -> Metrics {
+        let devices = self.trainer.workers.as_ref().map_or(1, Group::size);
+        self.trainer.content.rates(per_second, devices)
     }
 
     /// How many steps there will be.
@@ -436,6 +442,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             best: self.trainer.early_stop.as_ref().and_then(super::EarlyStop::best),
             ended,
             seconds: self.seconds(),
+            throughput: match self.trainer.batch_size {
+                Some(_) => self.rates(self.throughput.of_all()),
+                None => Metrics::new(),
+            },
             notes: std::mem::take(&mut self.notes),
         };
         let latest = self.latest.clone();

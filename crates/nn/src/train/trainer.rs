@@ -2,6 +2,7 @@
 
 use super::overflows::NAMED;
 use super::spread::Spread;
+use super::throughput::Content;
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -68,6 +69,7 @@ pub struct Trainer<'a, M> {
     pub(super) stop: Option<Arc<AtomicBool>>,
     pub(super) handle_interrupt: bool,
     pub(super) batch_size: Option<u64>,
+    pub(super) content: Content,
     pub(super) allow_non_finite: bool,
     pub(super) config: Value,
     pub(super) kept: Vec<(String, Vec<(String, Tensor)>)>,
@@ -102,6 +104,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             stop: None,
             handle_interrupt: true,
             batch_size: None,
+            content: Content::default(),
             allow_non_finite: false,
             config: Value::Null,
             kept: Vec::new(),
@@ -313,7 +316,8 @@ impl<'a, M: Module> Trainer<'a, M> {
     ///
     /// The throughput is the number of examples since the last evaluation or end of an epoch,
     /// divided by the seconds in which they were loaded and trained on, without the time of
-    /// evaluations, callbacks and checkpoints. Callbacks get it.
+    /// evaluations, callbacks and checkpoints; the first step, which may compile, counts by itself.
+    /// Callbacks get it. [`Outcome::throughput`] is that of the whole run.
     ///
     /// ```
     #[doc = include_str!("example_run.txt")]
@@ -328,6 +332,43 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// ```
     pub fn batch_size(self, examples: u64) -> Self {
         Trainer { batch_size: Some(examples), ..self }
+    }
+
+    /// The number of tokens in an example, to report `tokens_per_second` wherever
+    /// `examples_per_second` is ([`Trainer::batch_size`]).
+    ///
+    /// ```
+    #[doc = include_str!("example_run.txt")]
+    /// use pullback_nn::train::Trainer;
+    /// let trainer = Trainer::new(&model, &opt).batch_size(2).tokens_per_example(64);
+    /// let rates = trainer.epochs(3).run(&batches, step)?.throughput;
+    /// let of = |name| rates.get(name).unwrap();
+    /// assert_eq!(of("tokens_per_second"), 64.0 * of("examples_per_second"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    pub fn tokens_per_example(self, tokens: u64) -> Self {
+        Trainer { content: Content { tokens: Some(tokens), ..self.content }, ..self }
+    }
+
+    /// The floating-point operations of a forward and a backward pass for one example, and how many
+    /// the device does in a second ([`peak_operations`](super::peak_operations) measures that), to
+    /// report their ratio as `mfu`, the model FLOP utilisation, wherever `examples_per_second` is
+    /// ([`Trainer::batch_size`]). With several workers it is that of all their devices.
+    ///
+    /// ```
+    #[doc = include_str!("example_run.txt")]
+    /// use pullback_nn::train::Trainer;
+    /// let trainer = Trainer::new(&model, &opt).batch_size(2).operations_per_example(6.0, 1e9);
+    /// let rates = trainer.epochs(3).run(&batches, step)?.throughput;
+    /// let of = |name| rates.get(name).unwrap();
+    /// assert_eq!(of("mfu"), 6.0 * of("examples_per_second") / 1e9);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    pub fn operations_per_example(self, operations: f64, peak: f64) -> Self {
+        Trainer {
+            content: Content { operations: Some((operations, peak)), ..self.content },
+            ..self
+        }
     }
 
     /// Whether to continue when the loss is NaN or infinite; by default that ends the run with an

@@ -2,93 +2,29 @@
 
 use super::difference;
 use super::training::train;
-use super::transformer::Block;
 use crate::measure::{Measurement, Protocol, rounded};
 use crate::{compiled, quick};
-use pullback::{DType, Key, Tensor, Tree, autocast, cat, cross_entropy, manual_seed, no_grad};
-use pullback_nn::init::normal_;
+use pullback::{DType, Key, Tensor, autocast, cat, manual_seed, no_grad};
+use pullback_nn::Module;
+use pullback_nn::models::{Gpt2, GptConfig};
 use pullback_nn::optim::AdamW;
-use pullback_nn::{Embedding, KeyValueCache, Layer, LayerNorm, Module};
 
 struct Sizes {
-    vocabulary: usize,
+    model: GptConfig,
     /// Tokens that occur: the vocabulary is rounded up.
     tokens: usize,
-    layers: usize,
-    width: usize,
-    heads: usize,
-    length: usize,
     batch: usize,
     cache: usize,
 }
 
-const FULL: Sizes = Sizes {
-    vocabulary: 50304,
-    tokens: 50257,
-    layers: 12,
-    width: 768,
-    heads: 12,
-    length: 1024,
-    batch: 16,
-    cache: 512,
-};
+const FULL: Sizes = Sizes { model: GptConfig::gpt2(), tokens: 50257, batch: 16, cache: 512 };
 
 const SMALL: Sizes = Sizes {
-    vocabulary: 128,
+    model: GptConfig { vocabulary: 128, length: 16, width: 32, heads: 2, layers: 2, dropout: 0.0 },
     tokens: 100,
-    layers: 2,
-    width: 32,
-    heads: 2,
-    length: 16,
     batch: 2,
     cache: 16,
 };
-
-#[derive(Clone, Tree)]
-struct Gpt {
-    /// Also the weight of the logits.
-    token: Embedding,
-    position: Embedding,
-    blocks: Vec<Block>,
-    norm: LayerNorm,
-}
-
-impl Gpt {
-    fn new(sizes: &Sizes) -> Gpt {
-        let gpt = Gpt {
-            token: Embedding::new(sizes.vocabulary, sizes.width),
-            position: Embedding::new(sizes.length, sizes.width),
-            blocks: (0..sizes.layers).map(|_| Block::new(sizes.width, sizes.heads)).collect(),
-            norm: LayerNorm::new([sizes.width]),
-        };
-        for weight in gpt.parameters().iter().filter(|x| x.rank() > 1) {
-            normal_(weight, 0.0, 0.02);
-        }
-        gpt
-    }
-
-    fn forward(&self, ids: &Tensor) -> Tensor {
-        let length = ids.shape()[1];
-        let x = self.token.forward(ids) + self.position.weight.narrow(0, 0, length);
-        self.logits(&self.blocks.iter().fold(x, |x, block| block.forward(&x)))
-    }
-
-    fn loss(&self, ids: &Tensor, next: &Tensor) -> Tensor {
-        cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
-    }
-
-    /// The logits after one more token each, `[batch, 1]`.
-    fn decode(&self, ids: &Tensor, caches: &[KeyValueCache]) -> Tensor {
-        let place = caches[0].position.reshape([1, 1]);
-        let x = self.token.forward(ids) + self.position.forward(&place);
-        let blocks = self.blocks.iter().zip(caches);
-        self.logits(&blocks.fold(x, |x, (block, cache)| block.decode(&x, cache)))
-    }
-
-    fn logits(&self, x: &Tensor) -> Tensor {
-        self.norm.forward(x).linear(&self.token.weight, None)
-    }
-}
 
 pub fn bf16() -> Vec<Measurement> {
     step(|gpt, x, y| autocast(DType::BF16, || gpt.loss(x, y)))
@@ -98,31 +34,29 @@ pub fn tf32() -> Vec<Measurement> {
     super::tf32(|| step(|gpt, x, y| super::tf32(|| gpt.loss(x, y))))
 }
 
-fn step(loss: fn(&Gpt, &Tensor, &Tensor) -> Tensor) -> Vec<Measurement> {
+fn step(loss: fn(&Gpt2, &Tensor, &Tensor) -> Tensor) -> Vec<Measurement> {
     manual_seed(0);
     let sizes = quick::size(FULL, SMALL);
-    let gpt = Gpt::new(&sizes);
-    let draw =
-        |seed: u64| Key::new(seed).randint([sizes.batch, sizes.length], 0, sizes.tokens as i64);
+    let gpt = Gpt2::new(&sizes.model);
+    let length = sizes.model.length;
+    let draw = |seed: u64| Key::new(seed).randint([sizes.batch, length], 0, sizes.tokens as i64);
     let (x, y) = (draw(1), draw(2));
     let rule = AdamW { lr: quick::size(3e-4, 1e-2), ..AdamW::default() };
     let trained = train(&gpt, rule, &Protocol::counted(5, 15), || loss(&gpt, &x, &y));
-    let row = trained.learned(sizes.vocabulary);
-    let attention = (12 * sizes.layers * sizes.width * sizes.length) as f64;
-    let operations = 6.0 * gpt.parameter_count() as f64 + attention;
-    let tokens = (sizes.batch * sizes.length) as f64;
+    let row = trained.learned(sizes.model.vocabulary);
+    let operations = sizes.model.operations_per_token();
+    let tokens = (sizes.batch * length) as f64;
     let rate = rounded(tokens / row.ms() * 1e3, 0);
     let row = super::with_tflops(row.with("tokens_per_s", rate), operations * tokens);
-    vec![row.with("batch", sizes.batch as f64).with("ctx", sizes.length as f64)]
+    vec![row.with("batch", sizes.batch as f64).with("ctx", length as f64)]
 }
 
 /// One token after another, greedily, at positions in the middle of a cache of fixed length.
 pub fn decode() -> Vec<Measurement> {
     manual_seed(0);
     let sizes = quick::size(FULL, SMALL);
-    let gpt = Gpt::new(&sizes).to_dtype(DType::BF16);
-    let caches: Vec<KeyValueCache> =
-        gpt.blocks.iter().map(|block| block.attention.cache(1, sizes.cache)).collect();
+    let gpt = Gpt2::new(&sizes.model).to_dtype(DType::BF16);
+    let caches = gpt.caches(1, sizes.cache);
     let token = Tensor::zeros_with([1, 1], DType::I64);
     let step = compiled::step(|| {
         no_grad(|| {

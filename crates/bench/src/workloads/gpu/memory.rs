@@ -2,10 +2,10 @@
 //! plain, with checkpoints, and with what backward needs kept on the host.
 
 use super::super::{abs_sum, backward, grad};
-use super::transformer::Block;
 use crate::measure::{Measurement, Protocol};
 use crate::{compiled, quick};
 use pullback::{DType, Offload, Tensor, autocast, checkpoint, manual_seed};
+use pullback_nn::models::Gpt2Block;
 use pullback_nn::{Layer, Module};
 
 /// How many blocks a checkpoint spans, where it spans several.
@@ -33,17 +33,17 @@ pub fn offload() -> Vec<Measurement> {
     })
 }
 
-fn in_segments(blocks: &[Block], segment: usize, x: &Tensor) -> Tensor {
+fn in_segments(blocks: &[Gpt2Block], segment: usize, x: &Tensor) -> Tensor {
     blocks.chunks(segment).fold(x.clone(), |x, blocks| {
         let blocks = blocks.to_vec();
         checkpoint(move |x| blocks.iter().fold(Tensor::clone(x), |x, b| b.forward(&x)), &x)
     })
 }
 
-fn step(forward: fn(&[Block], &Tensor) -> Tensor) -> Vec<Measurement> {
+fn step(forward: fn(&[Gpt2Block], &Tensor) -> Tensor) -> Vec<Measurement> {
     manual_seed(0);
     let [count, width, heads] = quick::size([48, 1024, 16], [9, 32, 2]);
-    let blocks: Vec<Block> = (0..count).map(|_| Block::new(width, heads)).collect();
+    let blocks: Vec<Gpt2Block> = (0..count).map(|_| Gpt2Block::new(width, heads, 0.0)).collect();
     let x = Tensor::randn(quick::size([8, 1024, width], [2, 16, width]));
     let parameters = blocks.parameters();
     let row = Protocol::counted(1, 3).measure(compiled::step(|| {

@@ -16,7 +16,6 @@ mod products;
 mod resnet;
 mod rowwise;
 mod training;
-mod transformer;
 
 use super::{Workload, mlp};
 use crate::measure::{Measurement, rounded};
