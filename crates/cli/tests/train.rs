@@ -433,7 +433,7 @@ fn what_makes_no_sense_is_said() {
         (&["--precision-report", "lost.txt"], "--precision-report has no effect without --precision bf16 or f16"),
         (&["digts"],                          "`digts` is neither a task nor a file; did you mean `digits`?"),
         (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
-        (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),
+        (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt, gpt2 or lstm"),
         (&["--device", "cuda:63"],            "device cuda:63 is not available; available: cpu"),
         (&["--device", "abacus"],             "there is no device `abacus`"),
         (&["--optimizer", "adma"],            "there is no optimiser `adma`; there are adadelta"),

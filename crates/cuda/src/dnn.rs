@@ -5,10 +5,10 @@
 //! the plan. Not the fastest of a measurement: so the same bits come out in every process. What
 //! cuDNN refuses is remembered, and kernels of our own run instead.
 //!
-//! Making a plan takes up to seconds, so threads make different ones side by side, each with a handle
-//! of its own, and all are run by one. Plans stay as long as the process, like kernels. Those that take long to make (cuDNN compiles
-//! their kernels) are kept in files too, as the text that cuDNN writes of them, machine code
-//! included.
+//! Making a plan takes up to seconds, so threads make different ones side by side, each with a
+//! handle of its own, and all are run by one. Plans stay as long as the process, like kernels.
+//! Those that take long to make (cuDNN compiles their kernels) are kept in files too, as the text
+//! that cuDNN writes of them, machine code included.
 
 use crate::cache;
 use crate::describe::{describe, driver_words, nvrtc_words};

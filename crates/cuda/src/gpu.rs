@@ -240,8 +240,8 @@ impl Gpu {
         }
     }
 
-    /// The error of a library, or that of the driver if the context is lost: libraries have codes of
-    /// their own for that.
+    /// The error of a library, or that of the driver if the context is lost: libraries have codes
+    /// of their own for that.
     #[cold]
     pub fn explained(&self, what: &'static str, error: Error) -> Error {
         self.make_current();

@@ -5,12 +5,11 @@
 //! for each form of a product: dtypes, sizes, layouts, alignment, switches.
 //!
 //! **Which way.** Where every run must give the same bits (`deterministic()`, the default), the
-//! first proposal: it follows from form, chip and version of the library alone, and so do the sums of
-//! every way that the library has. Otherwise a large product is measured in all
-//! proposed ways at its first use, and the fastest is kept for later processes (`cache.rs`). A
-//! remembered way is used only if it is among the proposals, so a file of another chip or version,
-//! or a damaged one, is never run. It must not serve the default: bits would follow from whether a
-//! file is there.
+//! first proposal: it follows from form, chip and version of the library alone, and so do the sums
+//! of every way that the library has. Otherwise a large product is measured in all proposed ways at
+//! its first use, and the fastest is kept for later processes (`cache.rs`). A remembered way is
+//! used only if it is among the proposals, so a file of another chip or version, or a damaged one,
+//! is never run. It must not serve the default: bits would follow from whether a file is there.
 //!
 //! Narrow floats are summed in `f32` and rounded once: ways that add parts of a sum in the narrow
 //! dtype are not asked for.

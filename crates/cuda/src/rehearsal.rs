@@ -3,9 +3,9 @@
 //! Which kernels, plans of cuDNN and forms of products a step needs follows from its operands: from
 //! layouts, alignment, switches, what a library takes. A list of all that would repeat every choice
 //! of the launch path, and be wrong where the two differ. So the launch path itself is walked: a
-//! thread that *rehearses* runs steps as always, on addresses that are imagined, but nothing reaches
-//! the device. Memory is taken from nowhere, copies and launches return at once, and what would wait
-//! ends the step. What is looked up on the way, and not there, is made.
+//! thread that *rehearses* runs steps as always, on addresses that are imagined, but nothing
+//! reaches the device. Memory is taken from nowhere, copies and launches return at once, and what
+//! would wait ends the step. What is looked up on the way, and not there, is made.
 //!
 //! Steps are independent then, so threads take them one by one. Those that differ only in where
 //! their operands are, as the layers of a network do, are rehearsed once. A thread that finds that

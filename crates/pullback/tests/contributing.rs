@@ -57,7 +57,7 @@ fn root() -> PathBuf {
 }
 
 fn is_source(name: &str) -> bool {
-    let tests = ["tests.rs", "reference.rs", "golden.rs"];
+    let tests = ["tests.rs", "reference.rs", "golden.rs", "random_regions.rs"];
     (name.ends_with(".rs") || name.ends_with(".cu")) && !tests.contains(&name)
 }
 

@@ -13,7 +13,7 @@ pub use gpt2::Gpt2;
 pub use lstm::LstmModel;
 
 use clap::ValueEnum;
-use pullback::{Tensor, Tree, cross_entropy};
+use pullback::{DType, Tensor, Tree, autocast, cross_entropy};
 use serde::{Deserialize, Serialize};
 
 /// A network by name.
@@ -85,13 +85,18 @@ pub trait TextModel: Tree {
 /// whatever the scores are in: the op reads 16 bits as they are, without a copy of all scores.
 pub fn loss(scores: &Tensor, labels: &Tensor) -> Tensor {
     let classes = scores.shape().last().map_or(1, |&n| n as isize);
-    cross_entropy(&scores.reshape([-1, classes]), &labels.reshape([-1]))
+    let (scores, labels) = (scores.reshape([-1, classes]), labels.reshape([-1]));
+    match scores.dtype() {
+        // Autocast has losses in f32; without it, as in PyTorch, they have the dtype of the scores.
+        low @ (DType::BF16 | DType::F16) => autocast(low, || cross_entropy(&scores, &labels)),
+        _ => cross_entropy(&scores, &labels),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pullback::{DType, Key, grad};
+    use pullback::{Key, grad};
 
     /// Losses of 16-bit scores are those of the same scores in f32, and in f32; gradients are in
     /// the dtype of the scores.

@@ -5,9 +5,8 @@
 //! addresses.
 
 use super::attach::{ARENA, Attached, Block};
-use super::{
-    Bases, Call, Code, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, target,
-};
+use super::code::Code;
+use super::{Bases, Call, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, target};
 use crate::{Device, Error, Result, Spec, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};

@@ -93,11 +93,10 @@ impl fmt::Display for Apart {
 ///   let d: f32[4,8] = neg a
 ///   return c, d
 /// }";
-/// let found = apart(&text.parse::<Program>()?, Limits::default(), 0);
+/// let found = apart(&text.parse::<Program>().unwrap(), Limits::default(), 0);
 /// let found: Vec<String> = found.iter().map(ToString::to_string).collect();
 /// let why = "the elements are read in another order; 128 bytes written and read again";
 /// assert_eq!(found, [format!("`exp` and `tanh` stay apart: {why}")]);
-/// # Ok::<(), pullback_ir::Error>(())
 /// ```
 ///
 /// [`fuse_within`]: super::fuse_within
