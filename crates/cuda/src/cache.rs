@@ -26,7 +26,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// A use is noted, as the time of the last change, if the last one was longer ago.
 const NOTED: Duration = Duration::from_secs(24 * 3600);
 /// The ends of the names of files that are kept.
-const KINDS: [&str; 3] = ["cubin", "plan", "product"];
+const KINDS: [&str; 4] = ["cubin", "usage", "plan", "product"];
 
 /// The folder, if there is one.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -253,21 +253,23 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let day = Duration::from_secs(24 * 3600);
         let keys: Vec<String> = (0..10).map(|n| format!("key {n}")).collect();
+        // Every kind that is written.
+        let kind = |n: usize| ["cubin", "usage", "plan", "product"][n % 4];
         for (n, key) in keys.iter().enumerate() {
-            write(&folder, "cubin", key, &[n as u8; 1000]);
-            let path = file(&folder, "cubin", key);
+            write(&folder, kind(n), key, &[n as u8; 1000]);
+            let path = file(&folder, kind(n), key);
             let old = SystemTime::now() - day * (20 - n as u32);
             std::fs::File::options().append(true).open(path).unwrap().set_modified(old).unwrap();
         }
         let foreign = folder.join("notes.txt");
         std::fs::write(&foreign, [0; 9000]).unwrap();
         // The oldest is used again.
-        assert!(read(&folder, "cubin", &keys[0]).is_some());
+        assert!(read(&folder, kind(0), &keys[0]).is_some());
         tidy(&folder, 20_000, 5_000);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 11, "few enough");
         tidy(&folder, 8_000, 4_200);
         let left: Vec<usize> =
-            (0..10).filter(|&n| file(&folder, "cubin", &keys[n]).exists()).collect();
+            (0..10).filter(|&n| file(&folder, kind(n), &keys[n]).exists()).collect();
         assert_eq!(left, [0, 7, 8, 9]);
         assert!(foreign.exists());
         std::fs::remove_dir_all(&folder).unwrap();
