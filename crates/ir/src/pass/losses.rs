@@ -33,7 +33,7 @@ pub fn losses(program: &Program) -> Program {
     let mut done = vec![false; program.equations.len()];
     for (i, e) in program.equations.iter().enumerate() {
         let Some(before) = joined.get(&i) else {
-            if !done[i] {
+            if !std::mem::replace(&mut done[i], true) {
                 new.keep(e, losses);
             }
             continue;
