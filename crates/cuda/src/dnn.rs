@@ -118,29 +118,41 @@ impl Dnn {
             return made.as_ref().ok().copied();
         }
         let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another thread is making it: what is rehearsed goes on as if there were one.
-        if rehearses() && !begun().insert(form.clone()) {
-            return Some(DnnPlan { descriptor: Handle(null_mut()), workspace: 0 });
+        if rehearses() {
+            // Another thread is making it: what is rehearsed goes on as if there were one.
+            if !begun().insert(form.clone()) {
+                return Some(DnnPlan { descriptor: Handle(null_mut()), workspace: 0 });
+            }
+            // Or has made it just now.
+            let made = self.plans().get(form).map(|made| made.as_ref().ok().copied());
+            if let Some(plan) = made {
+                begun().remove(form);
+                return plan;
+            }
         }
         gpu.enter();
-        // The lock is not held meanwhile: plans are made side by side.
-        let made = self.with_handle(|handle| self.make(handle, form, allows, build));
-        // Where two threads have made it, the first is the one.
-        let plan = self.plans().entry(form.clone()).or_insert(made).as_ref().ok().copied();
+        let plan = self.handle(gpu).ok().and_then(|handle| {
+            // The lock is not held meanwhile: plans are made side by side.
+            let made = self.make(handle.0, form, allows, build);
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+            // Where two threads have made it, the first is the one.
+            self.plans().entry(form.clone()).or_insert(made).as_ref().ok().copied()
+        });
         if rehearses() {
             begun().remove(form);
         }
         plan
     }
 
-    /// Calls `f` with a handle that no other thread uses meanwhile.
-    fn with_handle<T>(&self, f: impl FnOnce(Ptr) -> Made<T>) -> Made<T> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = idle().pop();
-        let handle = found.map_or_else(|| new_handle(self.library), Ok)?;
-        let done = f(handle.0);
-        idle().push(handle);
-        done
+    /// A handle that no other thread uses, for one plan. That there is none now, for want of memory
+    /// say, is not remembered of any form.
+    fn handle(&self, gpu: &Gpu) -> Made<Handle> {
+        let found = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let again = |_| {
+            gpu.release();
+            new_handle(self.library)
+        };
+        found.map_or_else(|| new_handle(self.library).or_else(again), Ok)
     }
 
     /// Runs the plan of a form on addresses, which are given by the numbers of tensors. False if
