@@ -244,6 +244,10 @@ impl Gpu {
     /// of their own for that.
     #[cold]
     pub fn explained(&self, what: &'static str, error: Error) -> Error {
+        // Nothing was launched: the error says that this cannot be captured, or rehearsed.
+        if rehearses() || captures_into().is_some() {
+            return error;
+        }
         self.make_current();
         // SAFETY: the stream lives as long as the process.
         match unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) } {

@@ -426,8 +426,8 @@ impl Products {
         let ProductState { plans, workspace } = &mut *state;
         if let Entry::Vacant(place) = plans.entry(*form) {
             let (plan, stays) = self.plan(gpu, form, at, workspace)?;
-            rehearsal::count(What::Product);
             if stays {
+                rehearsal::count(What::Product);
                 place.insert(plan);
             }
         }

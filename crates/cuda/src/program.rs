@@ -421,8 +421,8 @@ impl CodeStep {
                 Some(Kind::Plans)
             }
             Action::Op(Op::Dot) | Action::AddProduct | Action::WideProduct => Some(Kind::Products),
+            Action::Op(Op::Collective(_)) | Action::Start(..) | Action::Wait(_) => None,
             Action::Op(_) | Action::Region(..) | Action::Flow(_) => Some(Kind::Kernels),
-            Action::Start(..) | Action::Wait(_) => None,
         }
     }
 
