@@ -16,10 +16,10 @@ use pullback_ir::{Bases, DType, DeviceProgram, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Two layers of a product, a row that is added, an activation and a norm; sums over rows; steps of
-/// optimisers; a sorted row; a loop.
+/// Two layers of a product, a row that is added, an activation and a norm; sums over rows; a sorted
+/// row; a loop; a step of an optimiser.
 const STEP: &str = "program (x: bf16[64,96], w: bf16[96,96], b: bf16[96], g: f32[96], s: f32[96],
-  m: f32[96], n: f32[96], rate: f32[]) {
+  m: f32[96], n: i64[], rate: f32[]) {
   let c: bf16[64,96] = broadcast{[64,96]} b
   let a: bf16[64,96] = dot x w
   let d: bf16[64,96] = add a c
@@ -36,7 +36,16 @@ const STEP: &str = "program (x: bf16[64,96], w: bf16[96,96], b: bf16[96], g: f32
   let r: f32[96] = sum{[0]} q
   let t: f32[64,96], u: i64[64,96] =
     sort{axis=1, descending=false} p
-  return q, r, t, u
+  let v: f32[96] = scan{length=64,reverse=false,shared=0,carry=1,kept=0,
+    body=(a: f32[96], b: f32[96]) {
+      let c: f32[96] = add a b
+      let d: f32[96] = sin c
+      return d
+    }
+  } g q
+  let y: f32[96], z: f32[96] =
+    sgd{momentum=0.9,dampening=0.0,decay=0.0,nesterov=false,maximize=false} s m r n rate
+  return q, r, t, u, v, y, z
 }";
 
 pub(crate) fn planned(text: &str) -> Arc<Planned> {
@@ -111,6 +120,8 @@ fn threads_share_what_they_make() {
     let found = keys(&gpu);
     let sorts = |key: &Key| matches!(key, Key::Named(name, ..) if name.contains("SORT"));
     assert!(found.iter().any(sorts));
+    let updates = |key: &Key| matches!(key, Key::Named("sgd", ..));
+    assert!(found.iter().any(updates));
     assert!(found.iter().filter(|key| matches!(key, Key::Loop(_))).count() >= 3);
     // Each was made once.
     let made: usize = reports.iter().map(|report| report.made[0] + report.made[1]).sum();
