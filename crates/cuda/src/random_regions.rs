@@ -367,14 +367,27 @@ fn is_exact(op: &Op) -> bool {
     }
 }
 
+/// What results are compared by: nothing but the bits, or so much of the larger of each element and
+/// 1, or, of sums, of the largest element and 1.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Bits,
+    OfEach(f64),
+    OfLargest(f64),
+}
+
 /// Where two lists differ by more than a bound: the first place, and what is there.
-fn differ(found: &[f64], wanted: &[f64], bound: Option<f64>) -> Option<String> {
+fn differ(found: &[f64], wanted: &[f64], bound: Bound) -> Option<String> {
+    assert_eq!(found.len(), wanted.len());
     let finite = |v: &&f64| v.is_finite();
     let largest = wanted.iter().filter(finite).fold(1f64, |most, v| most.max(v.abs()));
+    let far =
+        |a: f64, b: f64, bound: f64| a != b && ((a - b).abs() > bound || !(a - b).is_finite());
     let apart = |a: f64, b: f64| match bound {
         _ if a.is_nan() || b.is_nan() => a.is_nan() != b.is_nan(),
-        None => a.to_bits() != b.to_bits(),
-        Some(bound) => a != b && ((a - b).abs() > bound * largest || !(a - b).is_finite()),
+        Bound::Bits => a.to_bits() != b.to_bits(),
+        Bound::OfEach(bound) => far(a, b, bound * b.abs().max(1.0)),
+        Bound::OfLargest(bound) => far(a, b, bound * largest),
     };
     let at = found.iter().zip(wanted).position(|(a, b)| apart(*a, *b))?;
     Some(format!("element {at} is {:e}, and {:e} on the CPU", found[at], wanted[at]))
@@ -401,7 +414,11 @@ fn compare(gpu: &Gpu, program: &Program, rng: &mut Rng) -> Vec<String> {
             }
             let fine = unit(DType::F32).min(coarsest);
             let bound = 4.0 * (coarsest * 2.0 + fine * (16 + n) as f64);
-            let bound = if exact && !sums { None } else { Some(bound) };
+            let bound = match n {
+                0 if exact => Bound::Bits,
+                0 => Bound::OfEach(bound),
+                _ => Bound::OfLargest(bound),
+            };
             if let Some(why) = differ(&found[k], &wanted[k], bound) {
                 wrong.push(format!("result {k} ({v}, bound {bound:?}): {why}"));
             }
