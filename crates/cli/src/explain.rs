@@ -28,7 +28,8 @@ use serde_json::{Value, json};
   pullback explain 'x*y + sin(x*y)' x=2 y=3   an expression with its gradient
   pullback explain gpt --device cuda --code   its kernels on a GPU, with their CUDA C, registers and bytes
 
-With --device cuda and no GPU, the step is compiled for one of compute capability 9.0: all but its times is known.
+With --device cuda and no GPU, the step is compiled for one of compute capability 9.0: all but its times and its memory is
+known.
 
 The step is traced once (clear the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
 before anything runs: `peak` is what a call takes besides its inputs, and the lines below it hold the most at that moment.")]
@@ -321,7 +322,7 @@ fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliR
     }
     if let Some(device) = compiled.absent {
         return Ok(out.line(format!(
-            "{device} is not there: compiled for compute capability 9.0, with no times"
+            "{device} is not there: compiled for compute capability 9.0, without times and memory"
         ))?);
     }
     out.heading(&format!("memory: {} at the peak, planned before it runs", bytes(made.peak)))?;
@@ -367,6 +368,8 @@ fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
         .map(|(line, size)| json!({ "line": line, "bytes": size }))
         .collect();
     let [trace, pass, prepare] = made.compile.map(milliseconds);
+    // What was planned and timed is the program of the CPU, if the device is not there.
+    let here = compiled.absent.is_none();
     let mut kernels = Vec::new();
     for kernel in &made.device_kernels {
         let usage = kernel.usage;
@@ -387,10 +390,11 @@ fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
         "kernels": made.kernels,
         "device_kernels": kernels,
         "not_fused": made.not_fused(),
-        "peak_bytes": made.peak,
-        "peak_by_line": lines,
+        "peak_bytes": here.then_some(made.peak),
+        "peak_by_line": here.then_some(lines),
         "captures": { "all": made.captures.0, "written": made.captures.1 },
-        "compile_ms": { "trace": trace, "passes": pass, "prepare": prepare },
+        "compile_ms": here.then(|| json!({ "trace": trace, "passes": pass, "prepare": prepare })),
+        "absent_device": compiled.absent.map(|device| device.to_string()),
         "stages": stages,
         "program": if arguments.summary { Value::Null } else { read(&made.program)? },
     }))

@@ -42,6 +42,9 @@ fn kernels_of_a_gpu_are_explained() {
     let kernels = found["device_kernels"].as_array().expect("a list");
     assert!(kernels.iter().any(|kernel| kernel["kernel"] == "region"), "{kernels:?}");
     assert!(kernels.iter().all(|kernel| kernel["bytes"].as_u64() > Some(0)), "{kernels:?}");
+    // Without the GPU, nothing is said of memory: the CPU's plan is another.
+    let absent = !found["absent_device"].is_null();
+    assert_eq!((found["peak_bytes"].is_null(), found["compile_ms"].is_null()), (absent, absent));
 }
 
 #[test]
