@@ -64,6 +64,10 @@ impl Reference {
     /// If a file cannot be written.
     pub fn save(self, settings: &Settings, total: u64) -> CliResult {
         let batches = self.batches.into_inner();
+        if batches.is_empty() {
+            // Interrupted before the first step: that is what the run ends with.
+            return Ok(());
+        }
         let all = |of: fn(&(Tensor, Tensor)) -> &Tensor| {
             pullback::catch(|| stack(&batches.iter().map(of).collect::<Vec<_>>(), 0))
         };
