@@ -57,7 +57,7 @@ fn throughput_is_in_the_log_the_progress_and_the_end() {
     let folder = place.path().join("run");
     let ran = train(&folder, &["--mfu", "--sample", "10"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("kinds (of 128 that it knows)"), "{}", ran.out);
+    assert!(ran.out.contains("kinds (in a vocabulary of 128)"), "{}", ran.out);
     let lines = log(&folder);
     assert_eq!(lines.len(), 60);
     let number = |line: &Value, name: &str| line[name].as_f64().expect("a number");
@@ -117,7 +117,7 @@ fn a_quick_run_is_small() {
     let words = ["train", "text", "--model", "gpt2", "--quick", "--sample", "5", "--out"];
     let ran = run(&[&words[..], &[folder.to_str().expect("a path")]].concat());
     assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.out.contains("(of 50304 that it knows)"), "{}", ran.out);
+    assert!(ran.out.contains("(in a vocabulary of 50304)"), "{}", ran.out);
     let config = fs::read_to_string(folder.join("config.toml")).expect("a config");
     for line in ["vocab_size = 50304", "weight_decay = 0.1", "precision = \"f32\""] {
         assert!(config.contains(line), "{config}");

@@ -50,8 +50,9 @@ pub struct Options {
     /// The context length in characters
     #[arg(long, value_name = "N", aliases = ["context-length"])]
     pub context: Option<usize>,
-    /// How many tokens the network knows, also if fewer occur: 50304 of gpt2, of others those of
-    /// the text. Tokens are the characters of the text, or bytes if there are more than 256
+    /// The size of the vocabulary, which may be more than the tokens that occur: 50304 of gpt2, of
+    /// others those of the text. Tokens are the characters of the text, or bytes if there are more
+    /// than 256
     #[arg(long, value_name = "N")]
     pub vocab_size: Option<usize>,
     /// The dropout probability

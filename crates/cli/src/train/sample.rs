@@ -49,7 +49,7 @@ pub fn write(
             scores
                 .select_at(0, 0)
                 .select_at(0, seen.len() as isize - 1)
-                // The network may know more tokens than the text has.
+                // The vocabulary may be larger than that of the text.
                 .narrow(0, 0, tokens.size())
                 .cast(DType::F64)
                 .to_vec::<f64>()

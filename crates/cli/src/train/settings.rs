@@ -13,7 +13,7 @@ use pullback_nn::precision::GradScalerOptions;
 pub struct Settings {
     pub model: ModelKind,
     pub size: Size,
-    /// How many tokens a network for text knows; those of the text if it is not said.
+    /// The size of the vocabulary of a network for text; that of the text if it is not said.
     pub vocabulary: Option<usize>,
     /// How long.
     pub until: Until,

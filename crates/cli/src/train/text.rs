@@ -102,7 +102,7 @@ fn train<M: TextModel + Blocks>(
         .batch_size(batch);
     let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
     let known = match settings.vocabulary {
-        Some(known) if known != tokens.size() => format!(" (of {known} that it knows)"),
+        Some(known) if known != tokens.size() => format!(" (in a vocabulary of {known})"),
         _ => String::new(),
     };
     let about = format!(
