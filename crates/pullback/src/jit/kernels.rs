@@ -104,7 +104,8 @@ pub fn not_fused(program: &Program, least: usize) -> Result<Vec<Apart>> {
 
 impl Explanation {
     /// Joins the times of a profile of calls of the function: in the kernels of each program, the
-    /// mean time of a call.
+    /// mean time of a call. Casts and steps of optimisers that run as one kernel with others have
+    /// none: the profile has one row for all.
     ///
     /// ```
     /// use pullback::{Device, Tensor, jit, profile_device};
