@@ -1,19 +1,8 @@
 //! What is not fused, and why, as sentences.
 
+use super::golden::SUMS;
 use pullback_ir::Program;
 use pullback_ir::pass::{Limits, apart};
-
-/// As a GPU has them.
-const SUMS: Limits = Limits {
-    instructions: 192,
-    inputs: 32,
-    small: 6,
-    few: 64,
-    long: 65536,
-    columns: 4,
-    column_row: [8, 8192],
-    biased_products: true,
-};
 
 fn found(text: &str, limits: Limits) -> Vec<String> {
     let program: Program = text.parse().unwrap_or_else(|e| panic!("{e}:\n{text}"));

@@ -10,7 +10,7 @@ use pullback_ir::{DType, Program};
 use std::path::Path;
 
 /// As a GPU has them.
-const SUMS: Limits = Limits {
+pub(super) const SUMS: Limits = Limits {
     instructions: 192,
     inputs: 32,
     small: 6,
