@@ -22,6 +22,7 @@ use pullback_ir::{
 };
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Steps into which a loop of known length is unrolled in a CUDA graph, at most.
@@ -444,8 +445,9 @@ impl CodeStep {
             return;
         }
         let mut running = Running { flights: Vec::new(), updates: Updates::default() };
-        // An error is that of the call that runs it.
-        let _ = self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
+        let run = || self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
+        // An error is that of the call that runs it, as is a panic of a user's code.
+        let _ = catch_unwind(AssertUnwindSafe(run));
     }
 
     /// Why it is no part of a CUDA graph, for reports.
