@@ -104,8 +104,9 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     workers::check_shard(&options, &settings.optimizer)?;
     workers::check_sync_batch_norm(&options, settings.model)?;
-    if arguments.reference.is_some() {
+    if let Some(folder) = &arguments.reference {
         reference::check(&settings, &group)?;
+        reference::make_folder(folder)?;
     }
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());

@@ -36,14 +36,21 @@ pub fn check(settings: &Settings, group: &Group) -> CliResult {
     Err(Failure::usage(format!("--reference: it is written by a run with {wrong}")))
 }
 
+/// Makes the folder: before the run has one, which would be in the way of the next try.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_folder(folder: &Path) -> CliResult {
+    std::fs::create_dir_all(folder)
+        .map_err(|e| Failure::failed(format!("{} cannot be made: {e}", folder.display())))
+}
+
 impl Reference {
     /// Writes the weights as they are now.
     ///
     /// # Errors
-    /// If the folder cannot be made, or a file not be written.
+    /// If a file cannot be written.
     pub fn new(folder: &Path, model: &impl Module) -> CliResult<Reference> {
-        std::fs::create_dir_all(folder)
-            .map_err(|e| Failure::failed(format!("{} cannot be made: {e}", folder.display())))?;
         save_weights(model, folder.join("weights.safetensors"))?;
         Ok(Reference { folder: folder.to_path_buf(), batches: RefCell::new(Vec::new()) })
     }
