@@ -121,8 +121,9 @@ def train(weights, batches, settings, device, wanted_lrs, compiled=False):
         model = Gpt2(vocabulary, len(weights["wpe.weight"]), width, layers, settings["heads"])
     model = model.to(weights["wte.weight"].dtype).to_empty(device=device)
     model.load_state_dict(weights)
+    kind = torch.device(device).type
     optimizer = torch.optim.AdamW(
-        model.parameters(), settings["lr"], weight_decay=settings["weight_decay"], fused=device == "cuda"
+        model.parameters(), settings["lr"], weight_decay=settings["weight_decay"], fused=kind == "cuda"
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor(settings))
     low = settings["precision"] == "bf16"
@@ -134,7 +135,7 @@ def train(weights, batches, settings, device, wanted_lrs, compiled=False):
         if wanted_lrs and abs(lr - wanted_lrs[step]) > 1e-6 * settings["lr"]:
             raise SystemExit(f"step {step + 1} has a learning rate of {lr}, and had {wanted_lrs[step]}")
         x, y = (batches[name][step].to(device).long() for name in "xy")
-        with torch.autocast(device, torch.bfloat16, enabled=low):
+        with torch.autocast(kind, torch.bfloat16, enabled=low):
             loss = called(x, y)
         loss.backward()
         optimizer.step()
@@ -164,15 +165,18 @@ def compared(name, curve, first):
 
 
 def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("reference", type=Path, help="the folder that --reference wrote")
-    args.add_argument("--log", type=Path, required=True, help="log.jsonl of that run")
-    args.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    args.add_argument("--runs", type=int, default=2, help="how many runs of PyTorch")
-    args.add_argument("--math", action="store_true", help="and one with attention as plain products")
-    args.add_argument("--compile", action="store_true", help="and one under torch.compile")
-    args.add_argument("--json", type=Path, help="writes the curves and differences")
-    args = args.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reference", type=Path, help="the folder that --reference wrote")
+    parser.add_argument("--log", type=Path, required=True, help="log.jsonl of that run")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--runs", type=int, default=2, help="how many runs of PyTorch")
+    parser.add_argument("--math", action="store_true", help="and one with attention as plain products")
+    parser.add_argument("--compile", action="store_true", help="and one under torch.compile")
+    parser.add_argument("--json", type=Path, help="writes the curves and differences")
+    args = parser.parse_args()
+    if args.runs < 1:
+        parser.error("--runs: at least one run of PyTorch is compared with")
+    on_gpu = torch.device(args.device).type == "cuda"
 
     settings = json.loads((args.reference / "settings.json").read_text())
     weights = tensors(args.reference / "weights.safetensors")
@@ -186,7 +190,7 @@ def main():
     threads = torch.get_num_threads()
     curves, rates = {"ours": ours}, {}
     for run in range(args.runs):
-        if args.device == "cpu" and run > 0:
+        if not on_gpu and run > 0:
             torch.set_num_threads(threads - run if threads > run else threads + run)
         name = f"torch run {run + 1}"
         curves[name], rates[name] = train(weights, batches, settings, args.device, lrs)
@@ -209,8 +213,8 @@ def main():
     rows = {name: compared(name, curve, first) for name, curve in curves.items() if curve is not first}
     if args.json:
         versions = {"torch": torch.__version__, "device": args.device}
-        if args.device == "cuda":
-            versions["device"] = torch.cuda.get_device_name()
+        if on_gpu:
+            versions["device"] = torch.cuda.get_device_name(args.device)
         text = {"settings": settings, **versions, "tokens_per_second": rates, "differences": rows, "curves": curves}
         args.json.write_text(json.dumps(text, indent=1) + "\n")
 
