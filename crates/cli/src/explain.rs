@@ -300,7 +300,8 @@ fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliR
         )?;
         let lines = kernel_table(&made.device_kernels);
         lines.iter().try_for_each(|line| out.line(format!("  {line}")))?;
-        if made.device_kernels.iter().all(|kernel| kernel.usage.is_none()) {
+        if made.device_kernels.iter().any(|kernel| kernel.text.is_some() && kernel.usage.is_none())
+        {
             out.line("  registers are not known: NVRTC, which compiles the code, was not found")?;
         }
         out.line("")?;
