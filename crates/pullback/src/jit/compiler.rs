@@ -242,13 +242,18 @@ impl Compiler {
 
     pub fn explain(&self) -> Explanation {
         let cache = self.lock();
-        Explanation {
-            specialisations: cache.all().map(Specialisation::explain).collect(),
+        let made: Vec<_> = cache.all().map(Specialisation::explain).collect();
+        let mut explanation = Explanation {
+            specialisations: Vec::new(),
             cache_limit: cache.limit(),
             evicted: cache.evicted,
             dynamic: cache.families.values().map(|family| family.report.clone()).collect(),
             uncompiled: cache.uncompiled,
-        }
+        };
+        drop(cache);
+        let finished = made.into_iter().map(|(made, traced)| made.with_obstacles(traced.as_ref()));
+        explanation.specialisations = finished.collect();
+        explanation
     }
 
     pub fn set_cache_limit(&self, programs: usize) {

@@ -86,8 +86,22 @@ pub struct Specialised {
     pub unchecked: Vec<UncheckedRule>,
 }
 
+impl Specialised {
+    pub(super) fn with_obstacles(mut self, traced: Option<&Program>) -> Specialised {
+        self.apart = traced.and_then(|program| apart(program, LARGE).ok()).unwrap_or_default();
+        self
+    }
+}
+
 impl Specialisation {
-    pub(super) fn explain(&self) -> Specialised {
+    /// The report, and the traced program where it is to be said what was not fused: that runs the
+    /// passes again, which other calls of the function need not wait for.
+    pub(super) fn explain(&self) -> (Specialised, Option<Program>) {
+        let fused_freely = self.limit.is_none() && !self.filled;
+        (self.report(), fused_freely.then(|| self.traced.clone()))
+    }
+
+    fn report(&self) -> Specialised {
         let mut kernels = BTreeMap::new();
         for name in self.executable.kernels() {
             *kernels.entry(name.to_string()).or_insert(0) += 1;
@@ -104,10 +118,7 @@ impl Specialisation {
             made: self.executable.made(),
             device_kernels: self.executable.device_kernels(),
             launches: self.executable.notes(),
-            apart: match self.limit.is_some() || self.filled {
-                true => Vec::new(),
-                false => apart(&self.traced, LARGE).unwrap_or_default(),
-            },
+            apart: Vec::new(),
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
