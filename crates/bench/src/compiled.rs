@@ -1,5 +1,6 @@
 //! Whether steps run eagerly or compiled: `--jit`.
 
+use crate::limits;
 use pullback::{Tree, jit};
 use std::cell::Cell;
 
@@ -22,7 +23,11 @@ pub fn step<Y: Tree>(f: impl Fn() -> Y) -> impl Fn() -> Y {
     let fast = on().then_some(());
     let compiled = jit(move |(): &()| f());
     move || match fast {
-        Some(()) => compiled.of(&()),
+        Some(()) => {
+            let result = compiled.of(&());
+            limits::keep(|| Some(compiled.explain().specialisations.pop()?.program));
+            result
+        }
         None => compiled.eager(&()),
     }
 }

@@ -7,6 +7,7 @@
 
 mod compiled;
 mod data;
+mod limits;
 mod measure;
 mod profiled;
 mod quick;

@@ -2,7 +2,7 @@
 //! lines.
 //!
 //! ```text
-//! cargo run --release --workspace --bin pullback-bench -- [workload …] [--device cuda] [--jit] [--json] [--quick] [--profile] [--threads N] [--list] [--scaling]
+//! cargo run --release --workspace --bin pullback-bench -- [workload …] [--device cuda] [--jit] [--json] [--quick] [--profile] [--limits] [--threads N] [--list] [--scaling]
 //! ```
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Timing, by the protocol of the peers' scripts, and what the operating system says about this
 //! process.
 
-use crate::{profiled, quick};
+use crate::{limits, profiled, quick};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,7 @@ impl Protocol {
             milliseconds(start.elapsed()) / runs as f64
         };
         let mut time = || mean_of(1);
+        limits::forget();
         let first = time();
         let (start, mut n) = (Instant::now(), 1);
         while n < self.warm_runs || (start.elapsed().as_secs_f64() < self.warm && n < MOST_RUNS) {
@@ -120,8 +121,11 @@ impl Protocol {
             true => row.with("sustained_ms", rounded(mean_of(times.len()), 5)),
             false => row,
         };
-        if profiled::on() {
-            profiled::print(&mut step);
+        let row = limits::counted(row);
+        match (profiled::on(), limits::on()) {
+            (true, true) => limits::print_equations(),
+            (true, false) => profiled::print(&mut step),
+            (false, _) => {}
         }
         row
     }

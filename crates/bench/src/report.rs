@@ -1,6 +1,7 @@
 //! Printing rows: JSON lines with the peers' fields, or an aligned table.
 
 use crate::compiled;
+use crate::limits;
 use crate::measure::Measurement;
 use crate::workloads;
 use pullback::{Device, default_device};
@@ -30,6 +31,11 @@ pub fn list(device: Device) {
     for workload in workloads::of(device) {
         say(&format!("{:<28}  {}", workload.name, workload.about));
     }
+}
+
+/// What this machine does at most.
+pub fn limits(threads: usize) {
+    say(&limits::of_machine(threads));
 }
 
 /// Prints a line; a closed pipe ends the program silently.
@@ -98,7 +104,7 @@ fn table_line(name: &str, row: &Measurement) -> String {
         figure("other_cpu", 2),
         figure("peak_mib", 1),
         row.get("check").map_or("-".into(), |v| format!("{v:.6}")),
-        extras.collect::<Vec<_>>().join(", "),
+        extras.chain(limits::words(row)).collect::<Vec<_>>().join(", "),
     );
     line.trim_end().to_string()
 }

@@ -1,12 +1,12 @@
 //! The request of the command line, and its execution: each workload in its own process.
 
-use crate::{compiled, measure, profiled, quick, report, sweep, workloads};
+use crate::{compiled, limits, measure, profiled, quick, report, sweep, workloads};
 use pullback::{Device, backend, catch, default_device, set_default_device};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 const USAGE: &str = "usage: pullback-bench [workload …] [--device cuda] [--jit] [--json] [--quick] [--profile] \
-                     [--threads N] [--list] [--scaling]\n       pullback-bench sweep [function …] [--python EXE] [--jit]";
+                     [--limits] [--threads N] [--list] [--scaling]\n       pullback-bench sweep [function …] [--python EXE] [--jit]";
 
 /// The request.
 #[derive(Debug, Default, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Request {
     pub quick: bool,
     /// The kernels of a step are timed after each measurement.
     pub profile: bool,
+    /// Steps are compiled, and rows say what share of the machine's limits they reach.
+    pub limits: bool,
     /// Only name the workloads.
     pub list: bool,
     /// Only print how much faster two threads are than one at present.
@@ -90,6 +92,7 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
                 let name = words.next().ok_or("--device needs a name")?;
                 request.device = Some(name.parse().map_err(|e: pullback::Error| e.to_string())?);
             }
+            "--limits" => request.limits = true,
             "--list" => request.list = true,
             "--threads" => {
                 request.threads = count(&words.next().ok_or("--threads needs a number")?)?
@@ -121,14 +124,21 @@ impl Request {
 /// Executes the request.
 pub fn run(request: &Request) -> ExitCode {
     pullback::set_threads(request.threads);
-    if request.jit {
+    if request.jit || request.limits {
         compiled::switch_on();
+    }
+    if request.limits {
+        limits::switch_on();
     }
     if request.quick {
         quick::switch_on();
     }
     if request.profile {
         profiled::switch_on();
+    }
+    if request.limits && request.device() != Device::Cpu {
+        eprintln!("pullback-bench: --limits are those of the CPU");
+        return ExitCode::from(2);
     }
     if request.help {
         println!("{USAGE}");
@@ -158,6 +168,7 @@ fn here(name: &str, request: &Request) {
     let base = measure::resident_mib("VmRSS");
     let rows = (workload.run)();
     let host = measure::resident_mib("VmHWM");
+    let rows = if request.limits { limits::shares(rows) } else { rows };
     for mut row in rows {
         // As the peers do: what tensors took on a GPU, or the whole process on the CPU.
         row = match backend::statistics(default_device()) {
@@ -178,11 +189,17 @@ fn here(name: &str, request: &Request) {
 /// Runs each workload in a process of its own.
 fn in_processes(request: &Request) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
+    if request.limits && !request.json {
+        report::limits(request.threads);
+    }
     if !request.json {
         report::header();
     }
     let device = request.device();
     let chosen: Vec<_> = match request.names.is_empty() {
+        true if request.limits => {
+            limits::WORKLOADS.iter().filter_map(|n| workloads::find(n)).collect()
+        }
         true => workloads::of(device).collect(),
         false => workloads::every().filter(|w| request.names.iter().any(|n| n == w.name)).collect(),
     };
@@ -193,6 +210,7 @@ fn in_processes(request: &Request) -> ExitCode {
             command.args(request.jit.then_some("--jit"));
             command.args(request.quick.then_some("--quick"));
             command.args(request.profile.then_some("--profile"));
+            command.args(request.limits.then_some("--limits"));
             command.args(request.json.then_some("--json")).status()
         });
         let error = match status {
@@ -222,6 +240,7 @@ mod tests {
             (vec!["matmul".into(), "gpt".into()], 4, true)
         );
         assert_eq!(parsed("").unwrap().threads, 2);
+        assert!(parsed("--limits").unwrap().limits);
         let request = parsed("--device cuda:1 --quick --profile gpt2_124m_bf16").unwrap();
         assert_eq!(
             (request.device, request.quick, request.profile),

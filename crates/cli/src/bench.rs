@@ -16,6 +16,7 @@ use std::path::PathBuf;
   pullback bench mlp_step gpt_step   two of them
   pullback bench --jit lstm_step     with the step compiled
   pullback bench --json > here.jsonl all of them, a JSON object a line
+  pullback bench --limits            what share of this machine's arithmetic or bandwidth compiled steps reach
   pullback bench --device cuda       the workloads of GPUs, on the first one
   pullback bench workers             all-reduce of threads and processes, 1 KiB to 256 MiB
   pullback bench workers --plot overlap.png
@@ -38,9 +39,14 @@ pub struct BenchArgs {
     /// Runs the workloads of GPUs in a small size, with their checks
     #[arg(long)]
     quick: bool,
-    /// Times the kernels of a step on a GPU, one by one, and prints them
+    /// Times the kernels of a step on a GPU, one by one, and prints them; of a compiled step on the
+    /// CPU with `--limits`
     #[arg(long)]
     profile: bool,
+    /// The rate of multiply-adds and the bandwidth of this machine, and what share of them compiled
+    /// steps reach
+    #[arg(long)]
+    limits: bool,
     /// How many threads compute
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -117,6 +123,7 @@ pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
         jit: arguments.jit,
         quick: arguments.quick,
         profile: arguments.profile,
+        limits: arguments.limits,
         list: false,
         scaling: arguments.scaling,
         help: false,

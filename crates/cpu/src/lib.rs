@@ -46,6 +46,7 @@ mod walk;
 mod widen;
 
 pub use buffer::Buffer;
+pub use dot::{multiply_add_rate, stream};
 pub use few::FewFloats;
 pub use host::{HostElement, bytes_of, elements, elements_mut};
 pub use program::{BoundInput, NativeCode, Prepared, Running};

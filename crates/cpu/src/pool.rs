@@ -22,9 +22,11 @@ use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
+use squares::{LargestOfSquares, Squares};
 use std::marker::PhantomData;
 
 mod places;
+mod squares;
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
@@ -187,7 +189,12 @@ impl PoolTask<'_> {
     }
 
     fn argmax<S: Elem<Compute: Least>, P: Place>(&self) {
+        let squares = Squares::of(&self.frames).filter(|_| self.strides[2] == 1);
         self.each::<S>(|image, x| {
+            if let Some(squares) = squares {
+                let image = Image { job: self, image, x };
+                return vectorised(LargestOfSquares(image, squares, PhantomData::<P>));
+            }
             vectorised(ArgMaxImage(Image { job: self, image, x }, PhantomData::<P>));
         });
     }

@@ -1,9 +1,9 @@
 //! Steps of optimisers, each in one pass over parameter, state and gradient.
 //!
 //! Composed of tensor operations, a step of Adam reads and writes memory a dozen times; here every
-//! element is read once and written once. A tile of each operand is loaded into scratch of the
-//! compute type, the update rule runs there, and what it changed is written. So a step may be in
-//! place (a tile is read before it is written), and narrow floats are rounded once.
+//! element is read once and written once. A tile of each operand, a few vectors, is loaded into
+//! registers of the compute type, the update rule runs there, and what it changed is written. So a
+//! step may be in place (a tile is read before it is written), and narrow floats are rounded once.
 
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::Float;
@@ -13,8 +13,9 @@ use crate::{Buffer, par, pointwise};
 use pullback_ir::{Adam, Sgd};
 use smallvec::SmallVec;
 
-/// Elements of an operand in scratch.
-const TILE: usize = 256;
+/// Elements of an operand in registers. (In tiles of 256, which are memory, a step of Adam takes
+/// three times as long.)
+const TILE: usize = 16;
 /// Elements in a task.
 const TASK: usize = 1 << 15;
 /// Most operands: a parameter, three states and a gradient.
@@ -196,25 +197,42 @@ struct UpdateTask<'a, E, R> {
 impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> SimdTask for UpdateTask<'_, E, R> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
-        for start in (self.from..self.to).step_by(TILE) {
-            let n = TILE.min(self.to - start);
+        let whole = self.from + (self.to - self.from) / TILE * TILE;
+        for start in (self.from..whole).step_by(TILE) {
+            let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
             // SAFETY: all operands have elements up to `to`; a tile is read before it is written,
-            // and is this task's.
+            // and is this task's. Whole tiles are moved by value, so that they stay in registers.
             unsafe {
                 for (tile, x) in tiles.iter_mut().zip(self.x).take(R::TARGETS + 1) {
-                    let x = std::slice::from_raw_parts(x.add(start), n);
-                    for (to, from) in tile.iter_mut().zip(x) {
-                        *to = from.load();
-                    }
+                    *tile = x.add(start).cast::<[E; TILE]>().read().map(E::load);
                 }
                 self.rule.step::<I>(&mut tiles);
-                for (tile, out) in tiles.iter().zip(self.out) {
+                for (tile, out) in tiles.iter().zip(self.out).take(R::TARGETS) {
                     let out = out.ptr.cast::<E>().add(start);
-                    for (i, &value) in tile[..n].iter().enumerate() {
-                        out.add(i).write(E::store(value));
-                    }
+                    out.cast::<[E; TILE]>().write(tile.map(E::store));
                 }
+            }
+        }
+        self.rest::<I>(whole);
+    }
+}
+
+impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> UpdateTask<'_, E, R> {
+    /// The elements after the last whole tile.
+    #[inline(always)]
+    fn rest<I: Isa>(&self, start: usize) {
+        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
+        // SAFETY: as above.
+        unsafe {
+            for (tile, x) in tiles.iter_mut().zip(self.x).take(R::TARGETS + 1) {
+                let x = std::slice::from_raw_parts(x.add(start), self.to - start);
+                tile.iter_mut().zip(x).for_each(|(to, from)| *to = from.load());
+            }
+            self.rule.step::<I>(&mut tiles);
+            for (tile, out) in tiles.iter().zip(self.out) {
+                let out = out.ptr.cast::<E>().add(start);
+                let values = tile[..self.to - start].iter().enumerate();
+                values.for_each(|(i, &value)| out.add(i).write(E::store(value)));
             }
         }
     }

@@ -2,6 +2,7 @@
 //! lack them.
 
 use super::{abs_sum, grad};
+use crate::compiled;
 use crate::data::{labels, tensor};
 use crate::measure::{Measurement, Protocol};
 use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
@@ -16,10 +17,10 @@ fn briefly(step: impl FnMut()) -> Measurement {
 
 /// Forward and backward, from the cotangent `g`.
 fn with_gradients(inputs: &[&Tensor], g: &Tensor, f: impl Fn() -> Tensor) -> Measurement {
-    let row = briefly(|| {
+    let row = briefly(compiled::step(|| {
         inputs.iter().for_each(|x| x.zero_grad());
         f().backward_with(g).expect("the cotangent has the shape of the result");
-    });
+    }));
     row.with("check", abs_sum(&inputs.iter().map(|x| grad(x)).collect::<Vec<_>>()))
 }
 
@@ -32,7 +33,8 @@ pub fn attention() -> Vec<Measurement> {
             let how = if causal { Attention::new().causal() } else { Attention::new() };
             let f = || q.attention(&k, &v, how);
             let name = format!("_{}x{}{}", shape[2], shape[3], if causal { "_causal" } else { "" });
-            rows.push(briefly(|| drop(no_grad(f))).named(format!("{name}_fwd")));
+            let forward = compiled::step(|| no_grad(f));
+            rows.push(briefly(|| drop(forward())).named(format!("{name}_fwd")));
             rows.push(with_gradients(&[&q, &k, &v], &g, f).named(name));
         }
     }

@@ -1,7 +1,7 @@
 //! Backward: for each block of keys, the scores with the queries that attend to it are recomputed.
 
 use super::forward::spread;
-use super::{AttentionOperands, Left, Right, begin, copy_rows, product};
+use super::{AttentionOperands, Left, Right, To, begin, copy_rows, height, product};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
@@ -13,6 +13,7 @@ use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
 use crate::widen::wide_floats;
 use pullback_ir::Attention;
+use std::ops::Range;
 
 /// Queries and keys whose scores are alive at a time: two blocks of 32 KiB in f32.
 const QUERIES: usize = 64;
@@ -166,36 +167,77 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
                         let m = QUERIES.min(l - i0);
                         let at = h * l + i0;
                         let (q, dout) = (q.add(at * d), dout.add(at * dv));
+                        // What the queries of a tile see of these keys: its last query sees most.
+                        let tall = height::<C>(m);
+                        let seen = |end: usize| job.visible(i0 + end - 1, j0, keys);
+                        let scored = |k: usize| {
+                            move |rows: Range<usize>, j: usize| (j < seen(rows.end)).then_some(0..k)
+                        };
                         let a = Left { ptr: q.cast_const(), row: d, step: 1 };
-                        let b = Right { ptr: kt.cast_const(), step: cols, tile: cols * d };
-                        product(m, keys, d, a, b, p, wide, false);
+                        let b =
+                            Right { ptr: kt.cast_const(), step: cols, tile: cols * d, whole: true };
+                        product((m, keys), a, b, To { ptr: p, ld: wide, add: false }, scored(d));
                         let a = Left { ptr: dout.cast_const(), row: dv, step: 1 };
-                        let b = Right { ptr: vt.cast_const(), step: cols, tile: cols * dv };
-                        product(m, keys, dv, a, b, ds, wide, false);
+                        let b = Right {
+                            ptr: vt.cast_const(),
+                            step: cols,
+                            tile: cols * dv,
+                            whole: true,
+                        };
+                        product((m, keys), a, b, To { ptr: ds, ld: wide, add: false }, scored(dv));
                         for i in 0..m {
+                            let here = seen(m.min((i / tall + 1) * tall));
                             let p = std::slice::from_raw_parts_mut(p.add(i * wide), keys);
                             let ds = std::slice::from_raw_parts_mut(ds.add(i * wide), keys);
+                            // Tiles of keys may read past what the queries see.
+                            let edge = here..keys.min(here + C::kernels().rows);
+                            p[edge.clone()].fill(zero);
+                            ds[edge].fill(zero);
+                            let (p, ds) = (&mut p[..here], &mut ds[..here]);
                             job.hide::<E>(head, i0 + i, j0, p);
                             let (lse, delta) = (*lse.add(at + i), *delta.add(at + i));
                             if job.op.drops() {
-                                let factors = std::slice::from_raw_parts_mut(factors, keys);
+                                let factors = std::slice::from_raw_parts_mut(factors, here);
                                 factors.iter_mut().for_each(|x| *x = zero);
-                                job.kept(head, i0 + i, j0, &mut draws[..keys], factors);
+                                job.kept(head, i0 + i, j0, &mut draws[..here], factors);
                                 slopes_kept::<C, I>(p, ds, factors, lse, delta);
                             } else {
                                 slopes::<C, I>(p, ds, lse, delta);
                             }
                         }
+                        // The first query that sees the first key of a tile.
+                        let first = |rows: Range<usize>, _| {
+                            let from = if job.op.causal {
+                                (j0 + rows.start).saturating_sub(i0)
+                            } else {
+                                0
+                            };
+                            (from < m).then_some(from..m)
+                        };
+                        let right = |ptr: *mut C, step| Right {
+                            ptr: ptr.cast_const(),
+                            step,
+                            tile: cols,
+                            whole: false,
+                        };
                         // Pᵀ and dSᵀ are the same memory with the strides exchanged.
                         let a = Left { ptr: p.cast_const(), row: 1, step: wide };
-                        let b = Right { ptr: dout.cast_const(), step: dv, tile: cols };
-                        product(keys, dv, m, a, b, dvs, dv, true);
+                        product(
+                            (keys, dv),
+                            a,
+                            right(dout, dv),
+                            To { ptr: dvs, ld: dv, add: true },
+                            first,
+                        );
                         let a = Left { ptr: ds.cast_const(), row: 1, step: wide };
-                        let b = Right { ptr: q.cast_const(), step: d, tile: cols };
-                        product(keys, d, m, a, b, dk, d, true);
+                        product((keys, d), a, right(q, d), To { ptr: dk, ld: d, add: true }, first);
                         let a = Left { ptr: ds.cast_const(), row: wide, step: 1 };
-                        let b = Right { ptr: k.cast_const(), step: d, tile: cols };
-                        product(m, d, keys, a, b, dq.at((head * l + i0) * d), d, true);
+                        let dq = dq.at((head * l + i0) * d);
+                        let seen = |rows: Range<usize>, _| match seen(rows.end) {
+                            0 => None,
+                            keys => Some(0..keys),
+                        };
+                        product((m, d), a, right(k, d), To { ptr: dq, ld: d, add: true }, seen);
                     }
                 }
                 write::<E>(dk, keys * d, self.dk, (n * s + j0) * d);

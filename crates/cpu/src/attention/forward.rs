@@ -1,6 +1,6 @@
 //! Forward: one pass over the keys for each block of queries.
 
-use super::{AttentionOperands, Left, Right, begin, copy_rows, exp_down, product};
+use super::{AttentionOperands, Left, Right, To, begin, copy_rows, exp_down, height, product};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
@@ -11,6 +11,7 @@ use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
 use crate::widen::wide_floats;
 use pullback_ir::Attention;
+use std::ops::Range;
 
 /// Queries in a task, and keys whose scores are alive at a time: 48 KiB of scores, 24 in f32.
 const QUERIES: usize = 48;
@@ -116,7 +117,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
         let QueryBlock { job, n, from, to, keys, values, .. } = self;
         let (m, d, dv) = (to - from, job.d, job.dv);
         let cols = C::kernels().cols;
-        let wide = padded(KEYS.min(job.s));
+        let (wide, tall) = (padded(KEYS.min(job.s)), height::<C>(m));
         let (_memory, memory) = scratch::<C>(m * (d + wide + dv) + wide);
         let (q, scores) = (memory.at(0), memory.at(m * d));
         let (sums, factors) = (memory.at(m * (d + wide)), memory.at(m * (d + wide + dv)));
@@ -139,9 +140,17 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
             for j0 in (0..reach).step_by(KEYS) {
                 let keys_here = KEYS.min(reach - j0);
                 let a = Left { ptr: q.cast_const(), row: d, step: 1 };
-                let b = Right { ptr: keys.add(j0 * d), step: cols, tile: cols * d };
-                product(m, keys_here, d, a, b, scores, wide, false);
+                let b = Right { ptr: keys.add(j0 * d), step: cols, tile: cols * d, whole: true };
+                let c = To { ptr: scores, ld: wide, add: false };
+                // What the queries of a tile see of these keys: its last query sees most.
+                let seen = |end: usize| job.visible(from + end - 1, j0, keys_here);
+                let scored = |rows: Range<usize>, j: usize| (j < seen(rows.end)).then_some(0..d);
+                product((m, keys_here), a, b, c, scored);
                 for i in 0..m {
+                    let keys_here = seen(m.min((i / tall + 1) * tall));
+                    if keys_here == 0 {
+                        continue;
+                    }
                     let row =
                         std::slice::from_raw_parts_mut(scores.add(i * wide), padded(keys_here));
                     row[keys_here..].fill(never);
@@ -177,8 +186,14 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
                     ptr: v.add(j0 * values.row).cast_const(),
                     step: values.row,
                     tile: cols,
+                    whole: false,
                 };
-                product(m, dv, keys_here, a, b, sums, dv, true);
+                let c = To { ptr: sums, ld: dv, add: true };
+                let weighted = |rows: Range<usize>, _| match seen(rows.end) {
+                    0 => None,
+                    keys => Some(0..keys),
+                };
+                product((m, dv), a, b, c, weighted);
             }
             let (out, lse) = (self.out.ptr.cast::<E>(), self.lse.ptr.cast::<C>());
             for i in 0..m {

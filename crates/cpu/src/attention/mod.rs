@@ -29,7 +29,9 @@
 //! ```
 //!
 //! Matrices are multiplied by the register tiles of [`crate::dot`], on unpacked operands or, for
-//! the two transposes, in panels packed once. Narrow floats are widened when loaded.
+//! the two transposes, in panels packed once. Narrow floats are widened when loaded. With a causal
+//! mask, tiles of scores above the diagonal are left out, and so are the steps of the other
+//! products whose weights are zero.
 //!
 //! # The same bits for any number of threads
 //!
@@ -53,6 +55,7 @@ mod tests;
 pub(crate) use backward::attention_vjp;
 pub(crate) use forward::attention;
 
+use crate::dot::even;
 use crate::dot::tile::{Tile, Tiled};
 use crate::elem::{Bool, Elem};
 use crate::norm::lanes::{Float, load};
@@ -60,6 +63,7 @@ use crate::operand::Source;
 use crate::random;
 use crate::simd::Isa;
 use pullback_ir::{Attention, DType};
+use std::ops::Range;
 
 /// Multiply-adds from which several threads are used.
 const ALONE: usize = 1 << 17;
@@ -126,6 +130,11 @@ impl<'a> AttentionOperands<'a> {
     /// How many keys the queries before `to` attend to.
     fn reach(&self, to: usize) -> usize {
         if self.op.causal { self.s.min(to) } else { self.s }
+    }
+
+    /// How many of the keys from `j0` on some queries attend to, the last of which is `last`.
+    fn visible(&self, last: usize, j0: usize, keys: usize) -> usize {
+        if self.op.causal { keys.min((last + 1).saturating_sub(j0)) } else { keys }
     }
 
     /// Whether the work is worth a second thread.
@@ -254,43 +263,65 @@ struct Right<C> {
     ptr: *const C,
     step: usize,
     tile: usize,
+    /// Whether the last tile of columns can be read as a whole, too.
+    whole: bool,
 }
 
-/// `c (+)= a·b` with `m` rows, `n` columns and `k` steps; the rows of `c` are `ld` apart.
+/// Where a product is written: rows `ld` apart, and whether it is added.
+#[derive(Clone, Copy)]
+struct To<C> {
+    ptr: *mut C,
+    ld: usize,
+    add: bool,
+}
+
+/// Rows of a tile of a product with this many, so that tiles are of equal height: 8 rows by tiles
+/// of 6 are 4 and 4.
+fn height<C: Tiled>(m: usize) -> usize {
+    even(m, C::kernels().rows, 1).max(1)
+}
+
+/// `c (+)= a·b` with `m` rows and `n` columns, tile by tile; of a tile, given by its rows and its
+/// first column, those steps that `steps` says. A tile for which it says none is left as it is.
 ///
 /// # Safety
 /// All three have that many elements, and nothing else uses those of `c`.
-#[allow(clippy::too_many_arguments)]
+#[inline(always)]
 unsafe fn product<C: Tiled>(
-    m: usize,
-    n: usize,
-    k: usize,
+    (m, n): (usize, usize),
     a: Left<C>,
     b: Right<C>,
-    c: *mut C,
-    ld: usize,
-    add: bool,
+    c: To<C>,
+    steps: impl Fn(Range<usize>, usize) -> Option<Range<usize>>,
 ) {
     let kernels = C::kernels();
-    // Tiles of equal height: 8 rows by tiles of 6 are 4 and 4.
-    let tall = kernels.direct.len();
-    let height = m.div_ceil(m.div_ceil(tall).max(1)).max(1);
+    let (tall, low) = (height::<C>(m), even(height::<C>(m), kernels.direct.len(), 1));
     for j in (0..n).step_by(kernels.cols) {
-        for i in (0..m).step_by(height) {
-            let tile = Tile {
-                k,
-                a: a.ptr.wrapping_add(i * a.row),
-                a_row: a.row as isize,
-                a_step: a.step as isize,
-                b: b.ptr.wrapping_add(j / kernels.cols * b.tile),
-                b_step: b.step as isize,
-                c: c.wrapping_add(i * ld + j),
-                c_row: ld as isize,
-                cols: kernels.cols.min(n - j),
-                add,
-            };
-            // SAFETY: the tile is inside the three matrices, as the caller guarantees.
-            unsafe { kernels.direct[height.min(m - i) - 1](&tile) };
+        let cols = kernels.cols.min(n - j);
+        // Only the lower tiles can leave out columns of B.
+        let (height, tiles) = match b.whole || cols == kernels.cols {
+            true => (tall, kernels.half),
+            false => (low, kernels.direct),
+        };
+        for from in (0..m).step_by(tall) {
+            let rows = from..m.min(from + tall);
+            let Some(steps) = steps(rows.clone(), j) else { continue };
+            for i in rows.clone().step_by(height) {
+                let tile = Tile {
+                    k: steps.len(),
+                    a: a.ptr.wrapping_add(i * a.row + steps.start * a.step),
+                    a_row: a.row as isize,
+                    a_step: a.step as isize,
+                    b: b.ptr.wrapping_add(j / kernels.cols * b.tile + steps.start * b.step),
+                    b_step: b.step as isize,
+                    c: c.ptr.wrapping_add(i * c.ld + j),
+                    c_row: c.ld as isize,
+                    cols,
+                    add: c.add,
+                };
+                // SAFETY: the tile is inside the three matrices, as the caller guarantees.
+                unsafe { tiles[height.min(rows.end - i) - 1](&tile) };
+            }
         }
     }
 }

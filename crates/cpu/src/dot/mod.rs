@@ -41,6 +41,7 @@
 
 mod half_packed;
 mod integer;
+mod limit;
 pub(crate) mod pack;
 mod prepacked;
 #[cfg(test)]
@@ -48,6 +49,7 @@ mod tests;
 pub(crate) mod tile;
 mod vector;
 
+pub use limit::{multiply_add_rate, stream};
 pub(crate) use prepacked::{Panels, Right, panels};
 
 use crate::buffer::Buffer;

@@ -1,7 +1,7 @@
 //! Tiles of AArch64: 12 × 2 vectors, which are 24 accumulators, as under AVX-512.
 
 use super::{Kernels, Tile, Vector};
-use super::{direct, half, packed};
+use super::{chains, direct, half, packed};
 use std::arch::aarch64::*;
 
 pub(crate) type Base32 = float32x4_t;

@@ -60,10 +60,30 @@ pub(crate) struct Kernels<T: 'static> {
     pub cols: usize,
     /// For packed operands: `[rows - 1][vectors - 1]`.
     pub packed: &'static [[TileFn<T>; 2]],
-    /// For unpacked A and a packed panel of B: `[rows - 1]`.
+    /// For unpacked A and rows of B of full width, as those of a packed panel: `[rows - 1]`.
     pub half: &'static [TileFn<T>],
     /// For unpacked operands (B with adjacent columns): `[rows - 1]`, always of full width.
     pub direct: &'static [TileFn<T>],
+    /// `k` steps of [`CHAINS`] sums in registers, each multiplied by `a` and increased by `b`.
+    pub chains: TileFn<T>,
+}
+
+/// Independent multiply-adds of a step of [`Kernels::chains`]: more than a processor has under way,
+/// and no more than there are registers.
+pub(crate) const CHAINS: usize = 12;
+
+/// What a processor can do at most: multiply-adds that wait for nothing but the one before.
+#[inline(always)]
+unsafe fn chains<V: Vector>(t: &Tile<V::T>) {
+    // SAFETY: the caller has a vector at `a` and at `b`, and `CHAINS` of them at `c`.
+    unsafe {
+        let (x, y) = (V::load(t.a), V::load(t.b));
+        let mut acc = [V::zero(); CHAINS];
+        for _ in 0..t.k {
+            acc.iter_mut().for_each(|sum| *sum = y.fma(*sum, x));
+        }
+        acc.iter().enumerate().for_each(|(i, sum)| sum.store(t.c.add(i * V::N)));
+    }
 }
 
 /// Packed operands: `a` is `R` rows per step, `b` `2 * N` columns per step, padded with zeros.
@@ -91,10 +111,10 @@ unsafe fn packed<V: Vector, const R: usize, const M: usize, const W: usize>(t: &
     }
 }
 
-/// A unpacked, `b` `2 * N` columns per step, padded with zeros.
+/// A unpacked, `b` with `2 * N` columns that can be read.
 #[inline(always)]
 unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
-    // SAFETY: the caller has `M` rows and `k` steps of A, `k` packed steps of B and `M` rows of C.
+    // SAFETY: the caller has `M` rows and `k` steps of A, `k` steps of B and `M` rows of C.
     unsafe {
         let mut acc = [[V::zero(); 2]; M];
         // Every third row has its own pointer; the two after it are a scaled index away, so the
@@ -110,7 +130,7 @@ unsafe fn half<V: Vector, const M: usize>(t: &Tile<V::T>) {
                 row[1] = row[1].fma(x, bs[1]);
             }
             bases.iter_mut().for_each(|a| *a = a.wrapping_offset(t.a_step));
-            b = b.add(2 * V::N);
+            b = b.wrapping_offset(t.b_step);
         }
         finish(t, &acc);
     }
@@ -197,6 +217,11 @@ macro_rules! kernels {
                 unsafe { super::direct::<$vector, M>(t) }
             }
             #[$feature]
+            unsafe fn chains(t: &Tile<$t>) {
+                // SAFETY: passed on.
+                unsafe { super::chains::<$vector>(t) }
+            }
+            #[$feature]
             unsafe fn half<const M: usize>(t: &Tile<$t>) {
                 // SAFETY: passed on.
                 unsafe { super::half::<$vector, M>(t) }
@@ -207,6 +232,7 @@ macro_rules! kernels {
                 packed: &[$([packed::<$m, 1>, packed::<$m, 2>]),*],
                 half: &[$(half::<$m>),*],
                 direct: &[$(direct::<$d>),*],
+                chains,
             };
         }
         pub(super) use $module::$table;
@@ -216,7 +242,7 @@ macro_rules! kernels {
 #[cfg(not(target_arch = "aarch64"))]
 mod base {
     use super::{Kernels, Plain, Tile, Vector};
-    use super::{direct, half, packed};
+    use super::{chains, direct, half, packed};
 
     pub(crate) type Base32 = Plain<f32>;
     pub(crate) type Base64 = Plain<f64>;
@@ -325,7 +351,7 @@ plain!(f64);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Kernels, Tile, Vector};
-    use super::{direct, half, packed};
+    use super::{chains, direct, half, packed};
     use std::arch::x86_64::*;
 
     /// Implements [`Vector`] by naming the intrinsics.

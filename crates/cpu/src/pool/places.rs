@@ -1,8 +1,10 @@
 //! Pooling by positions: the elements of pieces at given positions, and the transpose.
 
-use super::{AxisPiece, Number, PoolTask};
+use super::squares::{GiveToSquares, Squares, TakeOfSquares};
+use super::{AxisPiece, Image, Number, PoolTask};
 use crate::elem::{Elem, with_elem};
 use crate::operand::Source;
+use crate::simd::vectorised;
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
@@ -13,6 +15,22 @@ pub(super) struct Places<'a> {
     /// Of the pieces of an image.
     pub strides: [isize; 3],
     pub images: Walk<1>,
+}
+
+impl Places<'_> {
+    /// If an image is divided into squares, and its operand's rows and positions are dense: the
+    /// squares.
+    fn squares(&self, job: &PoolTask) -> Option<Squares> {
+        let columns = job.frames.pieces[2].len() as isize;
+        let dense = job.strides[2] == 1 && self.strides[1..] == [columns, 1];
+        Squares::of(&job.frames).filter(|_| dense)
+    }
+
+    /// The positions of an image.
+    fn first(&self, image: usize) -> *const i64 {
+        let [start] = self.images.offsets(image);
+        self.of.ptr.cast::<i64>().wrapping_offset(start)
+    }
 }
 
 pub(super) fn run(pool: &Pool, job: &PoolTask, places: &Places) {
@@ -68,8 +86,7 @@ fn each_piece(
 ) {
     let [depth, height, width] = &job.frames.pieces;
     let [planes, rows, length] = job.frames.lengths;
-    let [start] = places.images.offsets(image);
-    let first = places.of.ptr.cast::<i64>().wrapping_offset(start);
+    let first = places.first(image);
     let (to, from) = (places.strides, job.strides);
     let inside = |p: usize, &(start, count, step): &AxisPiece| match step {
         1 => p.wrapping_sub(start) < count,
@@ -110,7 +127,12 @@ fn each_piece(
 
 fn take<S: Elem>(job: &PoolTask, places: &Places) {
     let (count, _) = job.counts();
+    let squares = places.squares(job);
     job.each::<S>(|image, x| {
+        if let Some(squares) = squares {
+            let of = Image { job, image, x };
+            return vectorised(TakeOfSquares(of, squares, places.first(image)));
+        }
         let out = job.out.ptr.cast::<S>().wrapping_add(image * count);
         // SAFETY: the results of an image are one task's.
         unsafe { (0..count).for_each(|k| out.add(k).write(S::default())) };
@@ -126,7 +148,12 @@ fn take<S: Elem>(job: &PoolTask, places: &Places) {
 fn give<S: Elem<Compute = C>, C: Number>(job: &PoolTask, places: &Places) {
     let [_, rows, length] = job.frames.lengths;
     let size: usize = job.frames.lengths.iter().product();
+    let squares = places.squares(job);
     job.each::<S>(|image, dy| {
+        if let Some(squares) = squares {
+            let of = Image { job, image, x: dy };
+            return vectorised(GiveToSquares(of, squares, places.first(image)));
+        }
         let mut sums = vec![C::default(); size];
         each_piece(job, places, image, |_, from, [a, b, c]| {
             // SAFETY: there is an element for each piece.

@@ -214,6 +214,7 @@ fn pools() -> Vec<(Vec<usize>, Vec<Frame>, bool)> {
         (vec![0, 4], vec![s(2, 2, 1, 0, 0)], true),
         (vec![3, 19, 37], vec![s(3, 2, 1, 1, 1), s(5, 3, 1, 2, 1)], false),
         (vec![2, 3, 16, 32], vec![s(2, 2, 1, 0, 0), s(2, 2, 1, 0, 0)], false),
+        (vec![2, 5, 7], vec![s(2, 2, 1, 0, 0), s(2, 2, 1, 0, 0)], true),
     ]
 }
 
@@ -234,6 +235,10 @@ pub fn pool_samples(kind: &Pooling, dice: &mut Dice) -> Vec<Sample> {
         for x in [dice.tensor(&[6], WIDE), whole] {
             out.push(Sample { op: op.clone(), inputs: vec![x, places.clone()], check: false });
         }
+        let op = Op::Pool(Box::new(Pool { kind: Pooling::Take, frames: squares() }));
+        let places = Tensor::from_vec(vec![7i64, 4, 11, 12, -1, i64::MIN], [2, 3]);
+        let inputs = vec![dice.tensor(&[4, 6], WIDE), places];
+        out.push(Sample { op, inputs, check: false });
     }
     if *kind == Pooling::ArgMax {
         // Ties, infinities and NaN; and integers.
@@ -245,8 +250,17 @@ pub fn pool_samples(kind: &Pooling, dice: &mut Dice) -> Vec<Sample> {
         for x in [Tensor::from_vec(odd, [12]), whole] {
             out.push(Sample { op: op.clone(), inputs: vec![x], check: false });
         }
+        let op = Op::Pool(Box::new(Pool { kind: Pooling::ArgMax, frames: squares() }));
+        let odd = [1.0, 1.0, nan, 2.0, -inf, -inf, 1.0, 0.5, 3.0, nan, -inf, -inf];
+        let x = Tensor::from_vec(odd.to_vec(), [2, 6]);
+        out.push(Sample { op, inputs: vec![x], check: false });
     }
     out
+}
+
+/// Squares of two by two elements.
+fn squares() -> Vec<Frame> {
+    vec![Frame::Sliding(window(2, 2, 1, 0, 0)); 2]
 }
 
 /// The kind with its lengths, and the shape of its operand.
