@@ -189,13 +189,14 @@ impl Kernel {
 
     /// The kernel of a region that runs as an op of its own: planned the first time, and kept.
     pub(crate) fn kept(region: &Arc<Region>) -> Result<Rc<Kernel>> {
+        type SharedKernel = (Arc<Region>, Rc<Kernel>);
         /// More kernels than programs have composites of one shape.
         const MAX_KEPT: usize = 256;
         thread_local! {
             static KEPT: RefCell<HashMap<Arc<Region>, Rc<Kernel>>> = RefCell::default();
             /// Also by address: to compare a region takes longer than to run it on few elements.
             /// The region is held, so that no other can have its address.
-            static SHARED: RefCell<HashMap<usize, (Arc<Region>, Rc<Kernel>)>> = RefCell::default();
+            static SHARED: RefCell<HashMap<usize, SharedKernel>> = RefCell::default();
         }
         let address = Arc::as_ptr(region).addr();
         if let Some(kernel) = SHARED.with_borrow(|all| all.get(&address).map(|e| e.1.clone())) {

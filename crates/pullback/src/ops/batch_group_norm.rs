@@ -1,7 +1,7 @@
 //! Normalisation over batches and groups.
 
 use crate::ops::cast::one_float;
-use crate::ops::one_pass::one_pass_over;
+use crate::ops::one_pass::{is_value_alone, one_pass_over};
 use crate::{DType, Error, Tensor};
 use pullback_ir::Scalar;
 
@@ -57,6 +57,10 @@ impl Tensor {
     #[track_caller]
     fn affine(&self, scale: &Tensor, shift: &Tensor) -> Tensor {
         let all = [self, scale, shift];
+        // The gradients of what is repeated would be stored before they are summed.
+        if !all.into_iter().all(is_value_alone) {
+            return self * scale + shift;
+        }
         one_pass_over("affine", &[], self.shape(), all, |[x, scale, shift]| x * scale + shift)
     }
 

@@ -3,7 +3,7 @@
 //! What depends on order is a sort and a gather by the places it found, so its gradient is theirs.
 //! Counts have no gradient except through weights.
 
-use crate::ops::one_pass::one_pass_of_rows;
+use crate::ops::one_pass::{is_value_alone, one_pass_of_rows};
 use crate::{DType, Error, Operand, Tensor, cat, kinks, trace};
 
 /// What a quantile that falls between two elements is.
@@ -288,8 +288,14 @@ impl Tensor {
             let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
             (x.nan_sum(axes) / count).cast(dtype)
         };
-        let rows = one_pass_of_rows("nan_mean", &[], [self], &axes, |[x]| mean(x, vec![1]));
-        rows.unwrap_or_else(|| mean(self, axes))
+        // Its derivative is no region.
+        if is_value_alone(self)
+            && let Some(y) =
+                one_pass_of_rows("nan_mean", &[], [self], &axes, |[x]| mean(x, vec![1]))
+        {
+            return y;
+        }
+        mean(self, axes)
     }
 
     /// The covariance matrix of the rows, whose columns are observations:

@@ -80,7 +80,7 @@ fn one_pass_has_the_bits_of_the_formula() {
 #[rustfmt::skip]
 const OF_ROWS: &[Composite] = &[
     ("norm", |x, _| x.norm_over(1)),               ("nan_sum", |x, _| x.nan_sum(-1)),
-    ("nan_mean", |x, _| x.nan_mean(1)),            ("vector_norm", |x, _| x.vector_norm(3.0, 1)),
+    ("vector_norm", |x, _| x.vector_norm(3.0, 1)),
     ("pairwise_distance", |x, y| x.pairwise_distance(y, 2.0, 1e-6)),
     ("normalize", |x, _| x.normalize(2.0, 1, 1e-12)),
     ("rms_norm", |x, y| x.rms_norm(&y.select_at(0, 0).contiguous(), 1e-5)),

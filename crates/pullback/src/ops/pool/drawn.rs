@@ -5,6 +5,12 @@ use crate::backend::{elements, with_host_bytes};
 use crate::ops::one_pass::is_value_alone;
 use crate::{DType, HostElement, Tensor, no_grad};
 
+#[inline(always)]
+#[allow(clippy::eq_op)] // unequal to itself: NaN
+fn is_nan<T: PartialEq>(x: T) -> bool {
+    x != x
+}
+
 /// Windows of two or three axes.
 pub(super) struct Windows<'a> {
     pub(super) spatial: &'a [usize],
@@ -72,12 +78,12 @@ impl Windows<'_> {
                         for dy in 0..rows {
                             let from = first + (dz * height + dy) * width;
                             for (dx, &here) in plane[from..from + columns].iter().enumerate() {
-                                // NaN beats all but NaN.
-                                let is_nan = here.partial_cmp(&here).is_none();
-                                let was_nan = value.partial_cmp(&value).is_none();
-                                if here > value || (is_nan && !was_nan) {
-                                    (best, value) = (from + dx, here);
-                                }
+                                // NaN beats all but NaN. By a mask: a branch would be guessed
+                                // wrong.
+                                let new_nan = is_nan(here) & !is_nan(value);
+                                let takes = 0usize.wrapping_sub(((here > value) | new_nan).into());
+                                best ^= (best ^ (from + dx)) & takes;
+                                value = plane[best];
                             }
                         }
                     }
