@@ -215,6 +215,13 @@ pub(crate) struct Cursor<'a, const N: usize> {
 }
 
 impl<const N: usize> Cursor<'_, N> {
+    /// How many elements are left of the current run, and its strides.
+    #[inline]
+    pub(crate) fn run_left(&self) -> (usize, [isize; N]) {
+        let at = if self.axes.len() > INLINE { self.spill[0] } else { self.inline[0] };
+        (self.axes[0].len - at, self.axes[0].strides)
+    }
+
     /// Takes the next run: up to the end of the innermost axis, but at most `limit` elements.
     /// There must be an element left and `limit` must not be zero.
     #[inline]

@@ -96,10 +96,13 @@ impl Times {
     }
 }
 
-/// Runs the sweep over the functions whose names contain one of the words (all if there is none).
+/// Runs the sweep over the functions whose names contain one of the words (all if there is none);
+/// with `--part K/N`, over the rows of every Nth, from the Kth on, so that a sweep can be several
+/// short runs.
 pub fn run(words: impl Iterator<Item = String>) -> ExitCode {
     let (mut names, mut python, mut rounds, mut threads) = (Vec::new(), "python3".into(), 3, 1);
     let mut sizes = vec![0, 1, 2];
+    let mut part = (1, 1);
     let mut words = words;
     while let Some(word) = words.next() {
         let mut number = || words.next().and_then(|n| n.parse().ok()).filter(|&n| n > 0);
@@ -108,11 +111,12 @@ pub fn run(words: impl Iterator<Item = String>) -> ExitCode {
             ("--rounds", _) => rounds = number().unwrap_or(rounds),
             ("--threads", _) => threads = number().unwrap_or(threads),
             ("--size", _) => sizes = number().filter(|&n| n <= 3).map_or(sizes, |n| vec![n - 1]),
+            ("--part", _) => part = words.next().as_deref().and_then(fraction).unwrap_or(part),
             ("--python", _) => python = words.next().unwrap_or(python),
             (_, Some(_)) => {
                 eprintln!(
                     "usage: pullback-bench sweep [function …] [--python EXE] [--jit] [--rounds N] \
-                     [--size 1..3] [--threads N]"
+                     [--size 1..3] [--part K/N] [--threads N]"
                 );
                 return ExitCode::from(2);
             }
@@ -129,7 +133,7 @@ pub fn run(words: impl Iterator<Item = String>) -> ExitCode {
     };
     let chosen = |row: &&Row| names.is_empty() || names.iter().any(|n| row.name.contains(&**n));
     let mut times = Vec::new();
-    for row in every().filter(chosen) {
+    for row in every().skip(part.0 - 1).step_by(part.1).filter(chosen) {
         for &size in &sizes {
             match catch(|| compare(row, size, rounds, &mut peer)) {
                 Ok(Ok(of_row)) => times.extend(of_row),
@@ -140,6 +144,13 @@ pub fn run(words: impl Iterator<Item = String>) -> ExitCode {
     }
     report::print(times);
     ExitCode::SUCCESS
+}
+
+/// The numbers of `K/N`, if K is one of 1 to N.
+fn fraction(text: &str) -> Option<(usize, usize)> {
+    let (k, n) = text.split_once('/')?;
+    let numbers = (k.parse().ok()?, n.parse().ok()?);
+    (1..=numbers.1).contains(&numbers.0).then_some(numbers)
 }
 
 /// Forward and, if it has one, gradient of a row at a size, on both sides.

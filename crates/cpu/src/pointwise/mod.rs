@@ -34,7 +34,7 @@ use crate::elem::Compute;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Level, Map2, Map3, kernel2, kernel3, level};
 use pullback_ir::{Binary, Compare, DType, Unary};
-use tiles::{TILE, Tile, TileSink, TileSource, direct, few, near, put, split};
+use tiles::{TILE, Tile, TileSink, TileSource, common_span, direct, few, near, put, split};
 
 /// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
 ///
@@ -252,8 +252,9 @@ fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: So
             }
         }
     }
-    let y = TileSink::<Y>::new(out, memory_bound && x.ptr != out.ptr);
+    let apart = x.ptr != out.ptr;
     let x = TileSource::<X>::new(x, out);
+    let y = TileSink::<Y>::new(out, memory_bound && apart && x.is_whole(n));
     // SAFETY: tile sources have `len` readable elements, sinks space for as many, and a source that
     // overlaps the sink is fed from the stack. Tasks drain disjoint ranges.
     split(n, |range| unsafe {
@@ -262,7 +263,11 @@ fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: So
         }
         let (mut tx, mut ty) = (X::tile(), Y::tile());
         let mut x = x.start(range.start);
-        y.tiles(range, &mut ty, |at, to, len| kernel.run(x.tile(at, len, &mut tx), to, len));
+        y.tiles(range, &mut ty, |at, to, limit, step| {
+            let len = common_span([x.span(limit)], limit, step);
+            kernel.run(x.tile(at, len, &mut tx), to, len);
+            len
+        });
     });
 }
 
@@ -304,8 +309,9 @@ fn run2_tiles<A: Tile, B: Tile, Y: Tile>(
             }
         }
     }
-    let y = TileSink::<Y>::new(out, memory_bound && a.ptr != out.ptr && b.ptr != out.ptr);
+    let apart = a.ptr != out.ptr && b.ptr != out.ptr;
     let (a, b) = (TileSource::<A>::new(a, out), TileSource::<B>::new(b, out));
+    let y = TileSink::<Y>::new(out, memory_bound && apart && (a.is_whole(n) || b.is_whole(n)));
     // SAFETY: as in `run1`.
     split(n, |range| unsafe {
         let at = range.start;
@@ -314,8 +320,10 @@ fn run2_tiles<A: Tile, B: Tile, Y: Tile>(
         }
         let (mut ta, mut tb, mut ty) = (A::tile(), B::tile(), Y::tile());
         let (mut a, mut b) = (a.start(at), b.start(at));
-        y.tiles(range, &mut ty, |at, to, len| {
+        y.tiles(range, &mut ty, |at, to, limit, step| {
+            let len = common_span([a.span(limit), b.span(limit)], limit, step);
             kernel.run(a.tile(at, len, &mut ta), b.tile(at, len, &mut tb), to, len);
+            len
         });
     });
 }
@@ -329,9 +337,11 @@ fn run3<A: Tile, B: Tile, C: Tile, Y: Tile>(
     out: Sink,
 ) {
     let n = out.len();
-    let y = TileSink::<Y>::new(out, ![a.ptr, b.ptr, c.ptr].contains(&out.ptr.cast_const()));
+    let apart = ![a.ptr, b.ptr, c.ptr].contains(&out.ptr.cast_const());
     let (a, b, c) =
         (TileSource::<A>::new(a, out), TileSource::<B>::new(b, out), TileSource::<C>::new(c, out));
+    let whole = a.is_whole(n) || b.is_whole(n) || c.is_whole(n);
+    let y = TileSink::<Y>::new(out, apart && whole);
     // SAFETY: as in `run1`.
     split(n, |range| unsafe {
         let at = range.start;
@@ -342,9 +352,12 @@ fn run3<A: Tile, B: Tile, C: Tile, Y: Tile>(
         }
         let (mut ta, mut tb, mut tc, mut ty) = (A::tile(), B::tile(), C::tile(), Y::tile());
         let (mut a, mut b, mut c) = (a.start(at), b.start(at), c.start(at));
-        y.tiles(range, &mut ty, |at, to, len| {
+        y.tiles(range, &mut ty, |at, to, limit, step| {
+            let spans = [a.span(limit), b.span(limit), c.span(limit)];
+            let len = common_span(spans, limit, step);
             let (a, b) = (a.tile(at, len, &mut ta), b.tile(at, len, &mut tb));
             kernel.run(a, b, c.tile(at, len, &mut tc), to, len);
+            len
         });
     });
 }

@@ -5,8 +5,8 @@ use crate::buffer::Buffer as HostBuffer;
 use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::{BLOCK, Isa, Map1, kernel1, level};
-use crate::walk::{Cursor, Walk};
+use crate::simd::{BLOCK, Isa, Map1, SimdTask, kernel1, level, vectorised};
+use crate::walk::{Axis, Cursor, Walk};
 use half::{bf16, f16};
 use pullback_ir::{DType, dense_strides};
 use std::marker::PhantomData;
@@ -238,6 +238,21 @@ unsafe fn load<S: Elem>(from: *const u8, stride: isize, n: usize, to: *mut S::Co
     }
 }
 
+/// One element for all of a tile.
+struct Repeat<T> {
+    value: T,
+    n: usize,
+    to: *mut T,
+}
+
+impl<T: Copy> SimdTask for Repeat<T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        // SAFETY: there is space, by `load_plain`.
+        (0..self.n).for_each(|i| unsafe { self.to.add(i).write(self.value) });
+    }
+}
+
 /// [`Load`] of elements as they are.
 ///
 /// # Safety
@@ -248,10 +263,7 @@ pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usiz
     unsafe {
         match stride {
             1 => std::ptr::copy_nonoverlapping(from, to, n),
-            0 => {
-                let value = from.read();
-                (0..n).for_each(|i| to.add(i).write(value));
-            }
+            0 => vectorised(Repeat { value: from.read(), n, to }),
             // Strides that the compiler knows.
             -1 => (0..n).for_each(|i| to.add(i).write(from.offset(-(i as isize)).read())),
             2 => (0..n).for_each(|i| to.add(i).write(from.add(2 * i).read())),
@@ -362,6 +374,8 @@ pub(super) struct TileSource<T> {
     size: usize,
     place: SourceLayout,
     load: Load<T>,
+    /// Whether elements have the same representation in memory and in a tile.
+    plain: bool,
     /// Owns what `ptr` points into, if the source was copied.
     _copy: Option<HostBuffer>,
 }
@@ -388,7 +402,8 @@ impl<T: Tile> TileSource<T> {
             }
             SourceLayout::Strided(walk)
         };
-        TileSource { ptr: x.ptr, size: x.dtype.size(), place, load: T::load(x.dtype), _copy: None }
+        let (size, plain, load) = (x.dtype.size(), T::plain(x.dtype), T::load(x.dtype));
+        TileSource { ptr: x.ptr, size, place, load, plain, _copy: None }
     }
 
     /// A large transposed source is copied first: the copy moves squares, where reading in order
@@ -426,7 +441,19 @@ impl<T: Tile> TileSource<T> {
             SourceLayout::Strided(walk) => Some(walk.cursor(at)),
             _ => None,
         };
-        Reader { tiles: self, cursor, filled: 0 }
+        Reader { tiles: self, cursor, filled: 0, of: 0 }
+    }
+
+    /// Whether it has as many different elements as an operation on `n` has.
+    pub(super) fn is_whole(&self, n: usize) -> bool {
+        match &self.place {
+            SourceLayout::Direct | SourceLayout::Dense => true,
+            SourceLayout::Splat => false,
+            SourceLayout::Strided(walk) => {
+                let of = |a: &Axis<1>| if a.strides[0] == 0 { 1 } else { a.len };
+                walk.axes().iter().map(of).product::<usize>() >= n / 2
+            }
+        }
     }
 }
 
@@ -434,11 +461,24 @@ impl<T: Tile> TileSource<T> {
 pub(super) struct Reader<'a, T> {
     tiles: &'a TileSource<T>,
     cursor: Option<Cursor<'a, 1>>,
-    /// Elements of the tile that hold the splat.
+    /// Elements of the tile that hold one element of the source, and where that is.
     filled: usize,
+    of: isize,
 }
 
+/// Runs of at least this many elements are tiles of their own, which are not copied.
+const LONG_RUN: usize = 512;
+
 impl<T: Tile> Reader<'_, T> {
+    /// How many of the next `limit` elements are best read at once.
+    #[inline]
+    pub(super) fn span(&self, limit: usize) -> usize {
+        match self.cursor.as_ref().map(Cursor::run_left) {
+            Some((left, [0 | 1])) if left >= LONG_RUN => left.min(limit),
+            _ => limit,
+        }
+    }
+
     /// The elements `at..at + len`, in memory or loaded into `tile`.
     ///
     /// # Safety
@@ -453,7 +493,20 @@ impl<T: Tile> Reader<'_, T> {
                 (SourceLayout::Direct, _) => return ptr.cast::<T>().add(at),
                 (SourceLayout::Dense, _) => load(ptr.add(at * size), 1, len, to),
                 (_, Some(cursor)) => {
-                    let mut done = 0;
+                    let (mut done, (left, stride)) = (0, cursor.run_left());
+                    if left >= len && (stride == [0] || (stride == [1] && self.tiles.plain)) {
+                        let offset = cursor.next_run(len).offsets[0];
+                        let from = ptr.offset(offset * size as isize);
+                        if stride == [1] {
+                            return from.cast();
+                        }
+                        if self.filled < len || self.of != offset {
+                            load(from, 0, len, to);
+                            (self.filled, self.of) = (len, offset);
+                        }
+                        return to;
+                    }
+                    self.filled = 0;
                     while done < len {
                         let run = cursor.next_run(len - done);
                         let from = ptr.offset(run.offsets[0] * size as isize);
@@ -502,8 +555,9 @@ impl<T: Tile> TileSink<T> {
         if self.plain && !self.stream { Some(self.ptr.cast::<T>().wrapping_add(at)) } else { None }
     }
 
-    /// Calls `f` to fill the elements of `range` tile by tile: `f(at, to, len)` writes the elements
-    /// `at..at + len` to `to`.
+    /// Calls `f` to fill the elements of `range` tile by tile: `f(at, to, len, step)` writes the
+    /// elements from `at` on to `to`, `len` of them or fewer, whose number is a multiple of `step`,
+    /// and returns how many.
     ///
     /// # Safety
     /// `range` is inside the sink and no other thread writes it; `f` fills what it is given.
@@ -512,27 +566,39 @@ impl<T: Tile> TileSink<T> {
         &self,
         range: Range<usize>,
         tile: &mut Buffer<T>,
-        mut f: impl FnMut(usize, *mut T, usize),
+        mut f: impl FnMut(usize, *mut T, usize, usize) -> usize,
     ) {
-        for at in range.clone().step_by(TILE) {
-            let len = TILE.min(range.end - at);
+        // Streaming stores are aligned.
+        let step = if self.stream { 16 } else { 1 };
+        let mut at = range.start;
+        while at < range.end {
+            let limit = TILE.min(range.end - at);
             // SAFETY: inside the sink, as the caller guarantees.
-            unsafe {
-                if self.stream {
-                    let to = tile.0.as_mut_ptr().cast::<T>();
-                    f(at, to, len);
-                    stream(to.cast(), self.ptr.add(at * self.size), len * self.size);
-                } else if self.plain {
-                    f(at, self.ptr.cast::<T>().add(at), len);
+            at += unsafe {
+                let own = tile.0.as_mut_ptr().cast::<T>();
+                if self.plain && !self.stream {
+                    f(at, self.ptr.cast::<T>().add(at), limit, step)
                 } else {
-                    let to = tile.0.as_mut_ptr().cast::<T>();
-                    f(at, to, len);
-                    (self.store)(to, len, self.ptr.add(at * self.size));
+                    let len = f(at, own, limit, step);
+                    let to = self.ptr.add(at * self.size);
+                    match self.stream {
+                        true => stream(own.cast(), to, len * self.size),
+                        false => (self.store)(own, len, to),
+                    }
+                    len
                 }
-            }
+            };
         }
         if self.stream {
             fence();
         }
     }
+}
+
+/// How many of `limit` elements to compute at once, where readers would like so many: a multiple of
+/// `step`, or all.
+#[inline(always)]
+pub(super) fn common_span<const N: usize>(spans: [usize; N], limit: usize, step: usize) -> usize {
+    let least = spans.into_iter().fold(limit, usize::min);
+    if least == limit || least < step { limit } else { least / step * step }
 }

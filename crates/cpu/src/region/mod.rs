@@ -189,20 +189,32 @@ impl Kernel {
 
     /// The kernel of a region that runs as an op of its own: planned the first time, and kept.
     pub(crate) fn kept(region: &Arc<Region>) -> Result<Rc<Kernel>> {
+        type SharedKernel = (Arc<Region>, Rc<Kernel>);
         /// More kernels than programs have composites of one shape.
         const MAX_KEPT: usize = 256;
         thread_local! {
             static KEPT: RefCell<HashMap<Arc<Region>, Rc<Kernel>>> = RefCell::default();
+            /// Also by address: to compare a region takes longer than to run it on few elements.
+            /// The region is held, so that no other can have its address.
+            static SHARED: RefCell<HashMap<usize, SharedKernel>> = RefCell::default();
         }
-        if let Some(kernel) = KEPT.with_borrow(|kept| kept.get(region).cloned()) {
+        let address = Arc::as_ptr(region).addr();
+        if let Some(kernel) = SHARED.with_borrow(|all| all.get(&address).map(|e| e.1.clone())) {
             return Ok(kernel);
         }
-        let kernel = Rc::new(Kernel::new(region)?);
+        let known = KEPT.with_borrow(|kept| kept.get(region).cloned());
+        let kernel = known.map_or_else(|| Kernel::new(region).map(Rc::new), Ok)?;
         KEPT.with_borrow_mut(|kept| {
             if kept.len() >= MAX_KEPT {
                 kept.clear();
             }
             kept.insert(region.clone(), kernel.clone());
+        });
+        SHARED.with_borrow_mut(|all| {
+            if all.len() >= MAX_KEPT {
+                all.clear();
+            }
+            all.insert(address, (region.clone(), kernel.clone()));
         });
         Ok(kernel)
     }

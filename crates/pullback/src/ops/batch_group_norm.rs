@@ -1,6 +1,7 @@
 //! Normalisation over batches and groups.
 
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::{is_value_alone, one_pass_over};
 use crate::{DType, Error, Tensor};
 use pullback_ir::Scalar;
 
@@ -40,6 +41,9 @@ impl Tensor {
         weight: Option<&Tensor>,
         bias: Option<&Tensor>,
     ) -> Tensor {
+        if let (Some(w), Some(b)) = (weight, bias) {
+            return y.affine(&self.per_channel(w), &self.per_channel(b));
+        }
         if let Some(w) = weight {
             y *= self.per_channel(w);
         }
@@ -47,6 +51,17 @@ impl Tensor {
             y += self.per_channel(b);
         }
         y
+    }
+
+    /// x · scale + shift, which broadcast.
+    #[track_caller]
+    fn affine(&self, scale: &Tensor, shift: &Tensor) -> Tensor {
+        let all = [self, scale, shift];
+        // The gradients of what is repeated would be stored before they are summed.
+        if !all.into_iter().all(is_value_alone) {
+            return self * scale + shift;
+        }
+        one_pass_over("affine", &[], self.shape(), all, |[x, scale, shift]| x * scale + shift)
     }
 
     /// A weight with one element for each channel of this tensor, or the same number for all.
@@ -97,7 +112,7 @@ impl Tensor {
         if let Some(b) = bias {
             shift += self.per_channel(b);
         }
-        (self * scale + shift).cast(dtype)
+        self.affine(&scale, &shift).cast(dtype)
     }
 
     /// [`Tensor::batch_norm`], and the mean and variance of each channel in the compute type.

@@ -1,6 +1,6 @@
 //! Functions of how a number is written: sign, exponent, neighbours, bits, divisors.
 
-use crate::ops::one_pass::one_pass;
+use crate::ops::one_pass::{is_value_alone, one_pass};
 use crate::{DType, Error, Operand, Tensor, bf16, f16};
 use pullback_ir::Binary;
 use std::f64::consts::PI;
@@ -82,6 +82,9 @@ impl Tensor {
             DType::F64 => next_f64(&x, &y),
             _ => one_pass("next_after", &[], [&x, &y], |[x, y]| next_narrow(x, y)),
         };
+        if is_value_alone(&from) {
+            return next;
+        }
         // The step is exact, so that adding it gives the neighbour, and carries the derivative.
         one_pass("next_after_step", &[], [&from, &x, &next], |[from, x, next]| {
             let step = next - x;

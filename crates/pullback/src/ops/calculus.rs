@@ -1,5 +1,6 @@
 //! Integrals and derivatives of sampled functions.
 
+use crate::ops::one_pass::one_pass_of_rows;
 use crate::{Error, Tensor, cat};
 
 /// Where the samples of a function are.
@@ -176,11 +177,17 @@ impl Tensor {
             );
             return self.checked(Err(Error::argument("renorm", message).on([self.spec()])));
         }
-        let others: Vec<usize> = (0..self.rank()).filter(|&i| i != at).collect();
-        let x = self.wide();
-        let norm = x.vector_norm_keep(p, others);
-        let above = norm.gt(most);
-        let factor = above.select(most / (norm + 1e-7), 1.0);
-        (x * factor).cast(self.real_dtype())
+        let others: Vec<isize> =
+            (0..self.rank()).filter(|&i| i != at).map(|i| i as isize).collect();
+        let within = |x: &Tensor, others: Vec<isize>| {
+            let (dtype, x) = (x.real_dtype(), x.wide());
+            let norm = x.vector_norm_keep(p, others);
+            let above = norm.gt(most);
+            let factor = above.select(most / (norm + 1e-7), 1.0);
+            (x * factor).cast(dtype)
+        };
+        let rows =
+            one_pass_of_rows("renorm", &[p, most], [self], &others, |[x]| within(x, vec![1]));
+        rows.unwrap_or_else(|| within(self, others))
     }
 }

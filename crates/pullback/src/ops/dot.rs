@@ -2,6 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::{is_value_alone, one_pass_over};
 use crate::rule::{Adds, Bilinear, Grad, RuleContext};
 use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
@@ -129,7 +130,13 @@ impl Tensor {
             return self
                 .checked(Err(Error::shape("outer", message).on([self.spec(), other.spec()])));
         }
-        self.unsqueeze(1) * other.unsqueeze(0)
+        let (column, row) = (self.unsqueeze(1), other.unsqueeze(0));
+        // The gradients are products, of which a region knows nothing.
+        if self.dtype().is_float() && is_value_alone(self) && is_value_alone(other) {
+            let shape = [self.len(), other.len()];
+            return one_pass_over("outer", &[], &shape, [&column, &row], |[a, b]| a * b);
+        }
+        column * row
     }
 }
 

@@ -1,7 +1,9 @@
 //! Counts of values: `bincount` and histograms.
 
+use crate::backend::{elements, with_host_bytes};
 use crate::create::known_shape;
-use crate::{DType, Error, ErrorKind, Tensor, trace};
+use crate::ops::one_pass::is_value_alone;
+use crate::{DType, Error, ErrorKind, HostElement, Tensor, trace};
 use std::cmp::Ordering;
 
 /// The maximum number of bins: their edges are listed.
@@ -83,6 +85,9 @@ impl Tensor {
     #[must_use]
     pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
         let (low, high) = self.bin_bounds("histc", bins, bounds);
+        if let Some(counts) = self.counted(bins, &low, &high) {
+            return counts.cast(self.real_dtype());
+        }
         let x = self.detach().cast(DType::F64).reshape([self.len()]);
         let inside = x.ge(&low).logical_and(x.le(&high));
         let bin = (inside.select(&x, &low) - &low) * bins as f64 / (&high - &low);
@@ -90,6 +95,38 @@ impl Tensor {
         let counts = bin.new_zeros_with([bins], DType::I64);
         let counts = counts.scatter_add(0, &bin, &inside.cast(DType::I64));
         counts.cast(self.real_dtype())
+    }
+
+    /// The counts of [`Tensor::histc`] by a loop, where the elements are on the host.
+    #[track_caller]
+    fn counted(&self, bins: usize, low: &Tensor, high: &Tensor) -> Option<Tensor> {
+        fn of<T: HostElement + Into<f64>>(
+            x: &Tensor,
+            bins: usize,
+            bounds: [f64; 2],
+        ) -> Option<Vec<i64>> {
+            let [low, high] = bounds;
+            let count = |x: &[T]| {
+                let mut counts = vec![0; bins];
+                for x in x.iter().map(|&x| x.into()).filter(|x| (low..=high).contains(x)) {
+                    let bin = ((x - low) * bins as f64 / (high - low)) as usize;
+                    counts[bin.min(bins - 1)] += 1;
+                }
+                counts
+            };
+            with_host_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).map(count))?
+        }
+        let x = self.detach();
+        if !is_value_alone(&x) || !x.is_contiguous() || !trace::on_host(low) {
+            return None;
+        }
+        let bounds = [low, high].map(|x| x.item::<f64>());
+        let counts = match x.dtype() {
+            DType::F32 => of::<f32>(&x, bins, bounds),
+            DType::F64 => of::<f64>(&x, bins, bounds),
+            _ => None,
+        }?;
+        Some(x.new_from_vec(counts, [bins]))
     }
 
     /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest

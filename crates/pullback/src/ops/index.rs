@@ -474,7 +474,13 @@ impl Tensor {
             let message = format!("index {i} is not one of the {classes} classes from 0 on");
             return self.checked(Err(Error::argument("one_hot", message).on([self.spec()])));
         }
-        self.one_hot_unchecked(classes, dtype)
+        if classes == 0 || self.is_empty() {
+            return self.one_hot_unchecked(classes, dtype);
+        }
+        let shape = [self.shape(), &[classes]].concat();
+        let (index, zero) = (self.detach().cast(DType::I64).unsqueeze(-1), 0.into());
+        let ones = self.new_splat(1.into(), index.shape(), dtype);
+        self.new_splat(zero, &shape, dtype).scatter(-1, &index, &ones)
     }
 
     /// [`Tensor::one_hot`] of indices known to be in range.

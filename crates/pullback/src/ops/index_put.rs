@@ -5,9 +5,10 @@
 //! equivalent to as many index tensors as it has axes. Everything here is a gather or a scatter
 //! along one merged axis.
 
+use crate::backend::{elements, with_host_bytes};
 use crate::create::known_shape;
-use crate::ops::selection::positions;
-use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
+use crate::ops::selection::{numbered, positions};
+use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, no_grad, trace};
 
 /// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine the values for one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,12 +193,21 @@ impl Tensor {
             let index = known.select(&index, index.new_tensor(1i64 << 40));
             return index.lt(0).select(&index + n as i64, &index);
         }
-        if let Some(i) = index.detach().to_vec::<i64>().iter().find(|i| !inside(i)) {
+        let (dense, mut negative) = (no_grad(|| index.detach().contiguous()), true);
+        let wrong = |bytes: &[u8]| {
+            let list = elements::<i64>(DType::I64, bytes)?;
+            negative = list.iter().fold(0, |all, i| all | i) < 0;
+            list.iter().copied().find(|i| !inside(i))
+        };
+        if let Some(i) = with_host_bytes(&dense, wrong).flatten() {
             let message = format!(
                 "index {i} is out of range for axis {axis} of {}, which has length {n}",
                 self.spec()
             );
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
+        }
+        if !negative {
+            return index;
         }
         index.lt(0).select(&(&index + n), &index)
     }
@@ -273,8 +283,11 @@ impl Tensor {
             true => (source.new_zeros([1]), 1),
             false => (source.reshape([source.len()]), 0),
         };
-        let number = mask.cast(DType::I64).cumsum(0) - 1 + first;
-        let taken = source.gather(0, &mask.select(&number, 0i64));
+        let index = numbered(&mask).unwrap_or_else(|| {
+            let number = mask.cast(DType::I64).cumsum(0) - 1 + first;
+            mask.select(&number, 0i64)
+        });
+        let taken = source.gather(0, &index);
         mask.select(taken.cast(x.dtype()), &x).reshape(both[0].shape())
     }
 

@@ -3,6 +3,7 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::one_pass_of_rows;
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val, Y};
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
@@ -283,8 +284,17 @@ impl Tensor {
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {
         one_float("rms_norm", [self, weight]);
         let axes: Vec<isize> = (1..=weight.rank() as isize).map(|i| -i).collect();
-        let x = self.wide();
-        (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.reduced_dtype()) * weight
+        let n: usize = weight.len();
+        let normed = |x: &Tensor, weight: &Tensor, axes: Vec<isize>| {
+            let (dtype, x) = (x.reduced_dtype(), x.wide());
+            let squares = x.square().sum_keep(axes) / n as f64;
+            (&x * (squares + eps).rsqrt()).cast(dtype) * weight
+        };
+        let rows =
+            one_pass_of_rows("rms_norm", &[n as f64, eps], [self, weight], &axes, |[x, w]| {
+                normed(x, w, vec![1])
+            });
+        rows.unwrap_or_else(|| normed(self, weight, axes))
     }
 
     /// The loss of each row, in the compute type: logits `[n, c]`, classes `i64[n]`.

@@ -1,5 +1,6 @@
 //! Norms of any order, and distances.
 
+use crate::ops::one_pass::{is_value_alone, one_pass_of_rows};
 use crate::{Error, IntoAxes, Tensor, kinks};
 use pullback_ir::infer::args;
 
@@ -23,7 +24,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Tensor {
-        let (x, axes, dtype) = (self.wide(), axes.list(), self.reduced_dtype());
+        let axes = axes.list();
+        if p != 2.0 {
+            let of = |[x]: [&Tensor; 1]| x.vector_norm(p, 1);
+            if let Some(norm) = one_pass_of_rows("vector_norm", &[p], [self], &axes, of) {
+                return norm;
+            }
+        }
+        let (x, dtype) = (self.wide(), self.reduced_dtype());
         if p == f64::INFINITY {
             return x.abs().max_over(axes).cast(dtype);
         }
@@ -85,9 +93,16 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn dist(&self, other: &Tensor, p: f64) -> Tensor {
-        let difference = self - other;
-        let axes = difference.all_axes();
-        difference.vector_norm(p, axes)
+        let of = |[x, y]: [&Tensor; 2]| (x - y).vector_norm(p, 1);
+        let rows = match self.shape() == other.shape() {
+            true => one_pass_of_rows("dist", &[p], [self, other], &self.all_axes(), of),
+            false => None,
+        };
+        rows.unwrap_or_else(|| {
+            let difference = self - other;
+            let axes = difference.all_axes();
+            difference.vector_norm(p, axes)
+        })
     }
 
     /// All distances of order `p` between the rows of two (stacks of) matrices.
@@ -149,7 +164,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Tensor {
-        (self.up() - other.up() + eps).vector_norm(p, -1)
+        let distance = |x: &Tensor, y: &Tensor| (x.up() - y.up() + eps).vector_norm(p, -1);
+        let of = |[x, y]: [&Tensor; 2]| distance(x, y);
+        let rows = match self.shape() == other.shape() {
+            true => one_pass_of_rows("pairwise_distance", &[p, eps], [self, other], &[-1], of),
+            false => None,
+        };
+        rows.unwrap_or_else(|| distance(self, other))
     }
 
     /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while
@@ -173,6 +194,17 @@ impl Tensor {
             let raised = (norm.detach().clamp_min(eps) - norm.detach()).detach();
             norm + raised
         };
+        if self.shape() == other.shape() && is_value_alone(self) && is_value_alone(other) {
+            let of = |[a, b]: [&Tensor; 2]| {
+                let dtype = a.reduced_dtype().promote(b.reduced_dtype());
+                let unit = |x: Tensor| &x / x.norm_keep(1).clamp_min(eps);
+                (unit(a.wide()) * unit(b.wide())).sum_over(1).cast(dtype)
+            };
+            let pair = [self, other];
+            if let Some(y) = one_pass_of_rows("cosine_similarity", &[eps], pair, &[axis], of) {
+                return y;
+            }
+        }
         // Broadcast first: the axis is counted in the common shape.
         let shape = self.checked(args::broadcast("cosine_similarity", self.spec(), other.spec()));
         let dtype = self.reduced_dtype().promote(other.reduced_dtype());
@@ -197,13 +229,17 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
-        let x = self.wide();
-        // At the origin eps is used instead of the norm; norms of other orders have kinks elsewhere
-        // too.
-        let norm = match p == 2.0 {
-            true => kinks::uncounted_part(|| x.vector_norm_keep(p, axis)),
-            false => x.vector_norm_keep(p, axis),
+        let unit = |x: &Tensor, axis: isize| {
+            let (dtype, x) = (x.reduced_dtype(), x.wide());
+            // At the origin eps is used instead of the norm; norms of other orders have kinks
+            // elsewhere too.
+            let norm = match p == 2.0 {
+                true => kinks::uncounted_part(|| x.vector_norm_keep(p, axis)),
+                false => x.vector_norm_keep(p, axis),
+            };
+            (&x / norm.clamp_min(eps)).cast(dtype)
         };
-        (&x / norm.clamp_min(eps)).cast(self.reduced_dtype())
+        let rows = one_pass_of_rows("normalize", &[p, eps], [self], &[axis], |[x]| unit(x, 1));
+        rows.unwrap_or_else(|| unit(self, axis))
     }
 }

@@ -14,43 +14,73 @@
 //! Small tensors, operands of different shapes or with gaps, other devices and everything that
 //! observes single ops take the formula as it is.
 
-use super::region::one_by_one;
 use crate::apply::apply_all;
-use crate::rule::{Derivatives, RuleContext, Tensors};
+use crate::rule::Tensors;
 use crate::trace::TraceKind;
 use crate::{DType, Device, Spec, Tensor, events, jit, mode, trace};
-use pullback_ir::{Inst, Layout, Line, Load, Op, Program, Region, Shape, Unary, element_count};
+use pullback_ir::{
+    Few, Inst, Layout, Line, Load, Op, Program, Region, Shape, Strides, Unary, Var, element_count,
+};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Fewest elements: below, the values of a formula stay in a near cache, and finding its region
-/// takes as long as its ops.
-const LEAST: usize = 1 << 14;
+/// Fewest elements: below, the ops of a formula take no longer than the call of a region.
+const LEAST: usize = 1 << 9;
 /// Most operands of a region whose derivative is a region.
-const OPERANDS: usize = 3;
+pub(super) const OPERANDS: usize = 5;
 /// Templates that are kept: more than programs have composites.
 const KEPT: usize = 512;
+/// Fewest elements of a row that is reduced: a fold of fewer costs less by itself.
+const LEAST_ROW: usize = 16;
 
-/// A region for tensors of any shape.
+/// Regions for tensors of any shape, one after the other: a formula is one, a derivative may be
+/// one that reduces rows, one of what it made of them, and one of all elements.
 struct Template {
+    steps: Vec<Step>,
+    /// The results: operands are counted first, then what the steps make.
+    results: Vec<usize>,
+    /// Whether a derivative is cut off, which a region does not know: then it is for values alone.
+    cuts: bool,
+}
+
+struct Step {
+    /// Whether its domain has all axes, or those that number the rows.
+    whole: bool,
     body: Vec<Inst>,
     outputs: Vec<usize>,
-    /// The operand of each load, and its dtype.
-    loads: Vec<(usize, DType)>,
+    /// What each load reads, its dtype and its axes.
+    loads: Vec<(usize, DType, AxisMask)>,
+    /// The region of the last call, as the next one mostly has the same shape.
+    last: RefCell<Option<Arc<Region>>>,
 }
 
 type Dtypes = SmallVec<[DType; 4]>;
 
+/// Which axes of a domain an operand has, a bit each; along the others it is repeated.
+type AxisMask = u8;
+/// An operand that has all axes.
+const ALL: AxisMask = AxisMask::MAX;
+type Masks = SmallVec<[AxisMask; 6]>;
+
+/// Whether a formula is pointwise and of whole operands, so that one template serves all shapes;
+/// or the number of axes of its domain, the last of which are the rows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    Points,
+    Axes(usize),
+}
+
 /// What a template was made from.
 #[derive(PartialEq, Eq, Hash)]
 enum FormulaKey {
-    /// The name of a composite, the numbers in its formula, and the dtypes.
-    Formula(&'static str, SmallVec<[u64; 4]>, Dtypes),
-    /// The instructions of a region, its dtypes, and which operands want a gradient.
-    Pullback(Vec<Inst>, Dtypes, SmallVec<[bool; 3]>),
+    /// The name of a composite, the numbers in its formula, and the operands.
+    Formula(&'static str, SmallVec<[u64; 4]>, Dtypes, Masks, Form),
+    /// The instructions of a region, its results, its operands and the gradient of its result, and
+    /// which operands want a gradient.
+    Pullback(Vec<Inst>, Vec<usize>, Dtypes, Masks, Form, SmallVec<[bool; OPERANDS]>),
 }
 
 thread_local! {
@@ -69,35 +99,12 @@ pub(crate) fn one_pass<const N: usize>(
 ) -> Tensor {
     let at = mode::user_line(Line::caller());
     let of = |x: &[&Tensor]| formula(std::array::from_fn(|i| x[i]));
-    fused_or_plain(name, numbers, &operands, at, &of)
+    let shape = operands[0].dims();
+    let fused = fused(name, numbers, (shape, Form::Points), &operands, &[ALL; N], at, &of);
+    fused.unwrap_or_else(|| mode::with_line(at, || of(&operands)))
 }
 
-/// A formula of some operands. Not generic, as composites are many: [`one_pass`] without the part
-/// that is compiled for each.
-type Formula<'a> = &'a dyn Fn(&[&Tensor]) -> Tensor;
-
-fn fused_or_plain(
-    name: &'static str,
-    numbers: &[f64],
-    operands: &[&Tensor],
-    at: Line,
-    formula: Formula,
-) -> Tensor {
-    let plain = || mode::with_line(at, || formula(operands));
-    if operands[0].len() < LEAST || !are_plain(operands, at) {
-        return plain();
-    }
-    let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
-    let key =
-        FormulaKey::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
-    match template(key, &|| traced(&dtypes, at, formula)) {
-        Some(template) => mode::with_line(at, || template.apply(operands).into_first()),
-        None => plain(),
-    }
-}
-
-/// [`one_pass`] of operands that broadcast to a shape. Large ones are spread first: one more pass
-/// over memory for each that is smaller, instead of one for each op.
+/// [`one_pass`] of operands that broadcast to a shape.
 #[track_caller]
 pub(crate) fn one_pass_over<const N: usize>(
     name: &'static str,
@@ -107,39 +114,215 @@ pub(crate) fn one_pass_over<const N: usize>(
     formula: impl Fn([&Tensor; N]) -> Tensor,
 ) -> Tensor {
     let at = mode::user_line(Line::caller());
-    if shape.iter().product::<usize>() < LEAST || trace::active() || events::mask() != 0 {
-        return mode::with_line(at, || formula(operands));
+    let of = |x: &[&Tensor]| formula(std::array::from_fn(|i| x[i]));
+    let spread = || {
+        let (domain, masks) = merged(shape, &operands)?;
+        let plain = |x: &&Tensor| x.is_contiguous() && x.device() == Device::Cpu;
+        if element_count(shape) < LEAST || is_observed() || !operands.iter().all(plain) {
+            return None;
+        }
+        mode::with_line(at, || {
+            let flat: [Tensor; N] = std::array::from_fn(|i| {
+                let own = masked(&domain, masks[i]);
+                match operands[i].dims() == &own {
+                    true => operands[i].clone(),
+                    false => operands[i].reshape(&own[..]),
+                }
+            });
+            let form = (&domain, Form::Axes(domain.len()));
+            let y = fused(name, numbers, form, &flat.each_ref(), &masks, at, &of)?;
+            Some(if y.shape() == shape { y } else { y.reshape(shape) })
+        })
+    };
+    spread().unwrap_or_else(|| mode::with_line(at, || of(&operands)))
+}
+
+/// A formula of the rows of some tensors, if these axes are the last ones of the first and it is
+/// worthwhile: of matrices, whose rows it reduces; the result has one number for each row, or for
+/// each element. The others have its shape too, or are one row for all. The length of a row must
+/// be among the numbers, if the formula depends on it.
+#[track_caller]
+pub(crate) fn one_pass_of_rows<const N: usize>(
+    name: &'static str,
+    numbers: &[f64],
+    operands: [&Tensor; N],
+    axes: &[isize],
+    formula: impl Fn([&Tensor; N]) -> Tensor,
+) -> Option<Tensor> {
+    let at = mode::user_line(Line::caller());
+    let shape = operands[0].dims();
+    let is_whole = |x: &&Tensor| x.dims() == shape;
+    let kept = shape.len().checked_sub(axes.len())?;
+    let is_last =
+        |axis: usize| axes.iter().any(|&a| (a - axis as isize) % shape.len() as isize == 0);
+    if axes.is_empty()
+        || element_count(shape) < LEAST
+        || is_observed()
+        || !(kept..shape.len()).all(is_last)
+        || axes.iter().any(|a| !(-(shape.len() as isize)..shape.len() as isize).contains(a))
+        || !operands
+            .iter()
+            .all(|x| x.is_contiguous() && (is_whole(x) || *x.shape() == shape[kept..]))
+    {
+        return None;
     }
+    let row: usize = shape[kept..].iter().product();
+    if row < LEAST_ROW {
+        return None;
+    }
+    let of = |x: &[&Tensor]| formula(std::array::from_fn(|i| x[i]));
     mode::with_line(at, || {
-        let spread = operands.map(|x| x.expand(shape).contiguous());
-        one_pass(name, numbers, spread.each_ref(), formula)
+        let domain = Shape::from_slice(&[element_count(shape) / row, row]);
+        let masks = operands.map(|x| if is_whole(&x) { ALL } else { 0b10 });
+        let flat: [Tensor; N] = std::array::from_fn(|i| {
+            let (x, own) = (operands[i], masked(&domain, masks[i]));
+            if *x.dims() == own { x.clone() } else { x.reshape(&own[..]) }
+        });
+        let form = (&domain, Form::Axes(2));
+        let y = fused(name, numbers, form, &flat.each_ref(), &masks, at, &of)?;
+        let wanted = if y.rank() == 1 { &shape[..kept] } else { &shape[..] };
+        Some(if y.shape() == wanted { y } else { y.reshape(wanted) })
     })
 }
 
-/// A formula as a program, unless it cuts a derivative off: the program of a region does not know
-/// about that. Traced as a body, where what is cut off is an equation.
-fn traced(dtypes: &[DType], at: Line, formula: Formula) -> Option<Program> {
+/// The axes of a broadcast, neighbours of which that all operands treat alike are one, and which of
+/// them each operand has. `None` if an operand does not broadcast, or the axes are many.
+fn merged(shape: &[usize], operands: &[&Tensor]) -> Option<(Shape, Masks)> {
+    let has = |x: &Tensor, axis: usize| {
+        let own = (axis + x.rank()).checked_sub(shape.len()).map_or(1, |i| x.shape()[i]);
+        (own == shape[axis]).then_some(true).or_else(|| (own == 1).then_some(false))
+    };
+    let (mut domain, mut masks) = (Shape::new(), Masks::from_elem(0, operands.len()));
+    let mut before: Option<SmallVec<[bool; OPERANDS]>> = None;
+    for (axis, &n) in shape.iter().enumerate() {
+        if n == 1 {
+            continue;
+        }
+        let here = operands.iter().map(|x| has(x, axis)).collect::<Option<SmallVec<_>>>()?;
+        if before.as_ref() == Some(&here) {
+            let last = domain.len() - 1;
+            domain[last] *= n;
+            continue;
+        }
+        if domain.len() == SAMPLES.len() {
+            return None;
+        }
+        for (mask, &has) in masks.iter_mut().zip(&here) {
+            *mask |= AxisMask::from(has) << domain.len();
+        }
+        domain.push(n);
+        before = Some(here);
+    }
+    let all = (1 << domain.len()) - 1;
+    masks.iter_mut().filter(|mask| **mask == all).for_each(|mask| *mask = ALL);
+    (!domain.is_empty()).then_some((domain, masks))
+}
+
+/// A formula of some operands. Not generic, as composites are many: [`one_pass`] without the part
+/// that is compiled for each.
+type Formula<'a> = &'a dyn Fn(&[&Tensor]) -> Tensor;
+
+fn fused(
+    name: &'static str,
+    numbers: &[f64],
+    (shape, form): (&Shape, Form),
+    operands: &[&Tensor],
+    masks: &[AxisMask],
+    at: Line,
+    formula: Formula,
+) -> Option<Tensor> {
+    if element_count(shape) < LEAST || !are_plain(shape, operands, masks, at) {
+        return None;
+    }
+    let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
+    let numbers = numbers.iter().map(|v| v.to_bits()).collect();
+    let key = FormulaKey::Formula(name, numbers, dtypes.clone(), Masks::from_slice(masks), form);
+    let template = template(key, &|| {
+        let program = traced(form, &dtypes, masks, at, formula)?;
+        let cuts = program.equations.iter().any(|e| matches!(e.op, Op::Unary(Unary::Stop)));
+        Some(Template { cuts, ..Template::of(&program, form, masks, 1)? })
+    })?;
+    let differentiated =
+        |x: &&Tensor| x.state(at).is_ok_and(|state| state.is_differentiated(x) || state.cut);
+    if template.cuts && operands.iter().any(differentiated) {
+        return None;
+    }
+    mode::with_line(at, || template.apply(shape, operands).pop())
+}
+
+/// The shapes that formulas of one to four axes are traced with.
+const SAMPLES: [&[usize]; 4] = [&[1 << 14], &[64, 256], &[8, 16, 128], &[4, 8, 4, 128]];
+
+fn sample(form: Form) -> Shape {
+    let axes = if let Form::Axes(axes) = form { axes } else { 1 };
+    Shape::from_slice(SAMPLES[axes - 1])
+}
+
+/// The lengths of the axes that an operand has.
+fn masked(shape: &[usize], mask: AxisMask) -> Shape {
+    let own = |(axis, &n): (usize, &usize)| (mask == ALL || mask >> axis & 1 == 1).then_some(n);
+    shape.iter().enumerate().filter_map(own).collect()
+}
+
+/// How an operand is read, which is dense.
+fn layout(shape: &Shape, mask: AxisMask) -> Layout {
+    if mask == ALL {
+        return Layout::dense(shape.clone());
+    }
+    let (mut strides, mut step): (Strides, isize) = (Few::from_elem(0, shape.len()), 1);
+    for axis in (0..shape.len()).rev().filter(|axis| mask >> axis & 1 == 1) {
+        strides[axis] = step;
+        step *= shape[axis] as isize;
+    }
+    Layout { shape: shape.clone(), strides, offset: 0 }
+}
+
+/// An operand with all axes.
+fn whole(x: &Tensor, shape: &[usize], mask: AxisMask) -> Tensor {
+    if mask == ALL {
+        return x.clone();
+    }
+    let open = |(axis, &n): (usize, &usize)| if mask >> axis & 1 == 1 { n } else { 1 };
+    let open: Shape = shape.iter().enumerate().map(open).collect();
+    x.reshape(&open[..]).expand(shape)
+}
+
+/// A formula as a program. Traced as a body, where a derivative that is cut off is an equation.
+fn traced(
+    form: Form,
+    dtypes: &[DType],
+    masks: &[AxisMask],
+    at: Line,
+    formula: Formula,
+) -> Option<Program> {
+    let shape = sample(form);
     let record = || {
-        trace::record(TraceKind::Body("composite"), None, &specs(dtypes), at, |x| {
-            let y = formula(&x.iter().collect::<SmallVec<[&Tensor; 4]>>());
+        trace::record(TraceKind::Body("composite"), None, &specs(&shape, dtypes, masks), at, |x| {
+            let all = x.iter().zip(masks).map(|(x, &mask)| whole(x, &shape, mask));
+            let all: SmallVec<[Tensor; 4]> = all.collect();
+            let y = formula(&all.iter().collect::<SmallVec<[&Tensor; 4]>>());
             ((), vec![y])
         })
     };
     let program = crate::catch(record).ok()?.ok()?.1.program;
-    let cuts = program.equations.iter().any(|e| matches!(e.op, Op::Unary(Unary::Stop)));
-    (!cuts && program.inputs.len() == dtypes.len()).then_some(program)
+    (program.inputs.len() == dtypes.len()).then_some(program)
+}
+
+/// Whether single ops are observed, or recorded as a program.
+fn is_observed() -> bool {
+    events::mask() != 0 || trace::active()
 }
 
 /// Whether tensors can be the operands of a region, and nothing observes single ops.
-fn are_plain(operands: &[&Tensor], at: Line) -> bool {
-    let fits = |x: &&Tensor| {
-        x.shape() == operands[0].shape()
-            && x.device() == Device::Cpu
+fn are_plain(shape: &Shape, operands: &[&Tensor], masks: &[AxisMask], at: Line) -> bool {
+    let fits = |(x, &mask): (&&Tensor, &AxisMask)| {
+        let own = if mask == ALL { x.dims() == shape } else { *x.dims() == masked(shape, mask) };
+        own && x.device() == Device::Cpu
             && x.dtype().is_float()
             && x.is_contiguous()
             && x.state(at).is_ok_and(|state| state.tangents.is_empty())
     };
-    events::mask() == 0 && !trace::active() && operands.iter().all(fits)
+    !is_observed() && operands.iter().zip(masks).all(fits)
 }
 
 /// Whether only the value of what is computed from a tensor on the CPU counts: nothing is recorded,
@@ -147,22 +330,22 @@ fn are_plain(operands: &[&Tensor], at: Line) -> bool {
 #[track_caller]
 pub(crate) fn is_value_alone(x: &Tensor) -> bool {
     let at = mode::user_line(Line::caller());
-    events::mask() == 0
-        && !trace::active()
+    !is_observed()
         && x.device() == Device::Cpu
         && x.state(at).is_ok_and(|state| !state.is_differentiated(x) && !state.cut)
 }
 
-fn specs(dtypes: &[DType]) -> Vec<Spec> {
-    dtypes.iter().map(|&dtype| Spec::cpu(dtype, [LEAST])).collect()
+fn specs(shape: &Shape, dtypes: &[DType], masks: &[AxisMask]) -> Vec<Spec> {
+    let one = |(&dtype, &mask): (&DType, &AxisMask)| Spec::cpu(dtype, masked(shape, mask));
+    dtypes.iter().zip(masks).map(one).collect()
 }
 
-/// The template for a key, made from a program the first time.
-fn template(key: FormulaKey, program: &dyn Fn() -> Option<Program>) -> Option<Rc<Template>> {
+/// The template for a key, made the first time.
+fn template(key: FormulaKey, make: &dyn Fn() -> Option<Template>) -> Option<Rc<Template>> {
     if let Some(found) = TEMPLATES.with_borrow(|all| all.get(&key).cloned()) {
         return found;
     }
-    let made = program().and_then(|program| Template::of(&program)).map(Rc::new);
+    let made = make().map(Rc::new);
     TEMPLATES.with_borrow_mut(|all| {
         if all.len() >= KEPT {
             all.clear();
@@ -172,235 +355,145 @@ fn template(key: FormulaKey, program: &dyn Fn() -> Option<Program>) -> Option<Rc
     made
 }
 
-/// A pointwise region over a shape.
-fn region(shape: &Shape, dtypes: &[DType], body: &[Inst], outputs: &[usize]) -> Region {
-    let load = |&dtype: &DType| Load {
-        spec: Spec::cpu(dtype, shape.clone()),
-        layout: Layout::dense(shape.clone()),
+/// A region over a shape, whose rows are its last axis.
+fn region(
+    shape: &Shape,
+    loads: impl Iterator<Item = (DType, AxisMask)>,
+    body: &[Inst],
+    outputs: &[usize],
+) -> Region {
+    let load = |(dtype, mask)| Load {
+        spec: Spec::cpu(dtype, masked(shape, mask)),
+        layout: layout(shape, mask),
     };
     Region {
         device: Device::Cpu,
         shape: shape.clone(),
         inner: 1,
-        inputs: dtypes.iter().map(load).collect(),
+        inputs: loads.map(load).collect(),
         body: body.to_vec(),
         outputs: outputs.to_vec(),
         columns: Vec::new(),
     }
 }
 
-/// Whether a region is pointwise, with dense operands alone.
-fn is_pointwise(region: &Region) -> bool {
-    let dense = |load: &Load| load.layout == Layout::dense(region.shape.clone());
-    let point = |inst: &Inst| matches!(inst, Inst::Load(_) | Inst::Literal(..) | Inst::Point(..));
-    region.columns.is_empty() && region.inputs.iter().all(dense) && region.body.iter().all(point)
-}
-
-impl Template {
-    /// The one region of a program, if that is all of it.
-    fn of(program: &Program) -> Option<Template> {
-        let program = jit::optimised(program).ok()?;
-        let [equation] = &program.equations[..] else { return None };
-        let Op::Region(region) = &equation.op else { return None };
-        if equation.outputs[..] != program.outputs[..] || !is_pointwise(region) {
-            return None;
+/// The axes that the operands of a region have, if it is one of those that are made here.
+fn masks_of(region: &Region) -> Option<Masks> {
+    let shape = &region.shape;
+    let known = |inst: &Inst| match inst {
+        Inst::Load(_) | Inst::Literal(..) | Inst::Point(..) => true,
+        Inst::Reduce(..) => region.inner == 1,
+        Inst::Index(..) | Inst::Random(..) => false,
+    };
+    if shape.is_empty() || !region.columns.is_empty() || !region.body.iter().all(known) {
+        return None;
+    }
+    let one = |load: &Load| {
+        if load.spec.shape == *shape {
+            return (load.layout == Layout::dense(shape.clone())).then_some(ALL);
         }
-        let position = |var| program.inputs.iter().position(|input| *input == var);
-        let loads = equation.inputs.iter().zip(&region.inputs);
-        let loads = loads.map(|(&var, load)| Some((position(var)?, load.spec.dtype)));
-        let (body, outputs) = (region.body.clone(), region.outputs.clone());
-        Some(Template { body, outputs, loads: loads.collect::<Option<_>>()? })
-    }
-
-    fn apply(&self, operands: &[&Tensor]) -> Tensors {
-        let dtypes: Dtypes = self.loads.iter().map(|load| load.1).collect();
-        let loaded: SmallVec<[&Tensor; 4]> = self.loads.iter().map(|l| operands[l.0]).collect();
-        let region = region(&operands[0].spec().shape, &dtypes, &self.body, &self.outputs);
-        apply_all(Op::Region(Arc::new(region)), &loaded)
-    }
+        let moves = |axis: usize| AxisMask::from(load.layout.strides[axis] != 0) << axis;
+        let mask = (0..shape.len().min(SAMPLES.len())).fold(0, |mask, axis| mask | moves(axis));
+        let own = load.spec.shape == masked(shape, mask) && load.layout == layout(shape, mask);
+        own.then_some(mask)
+    };
+    region.inputs.iter().map(one).collect()
 }
 
-/// Whether the derivative of a region is one: a large pointwise region of few operands.
-pub(super) fn has_pullback(region: &Region) -> bool {
-    element_count(&region.shape) >= LEAST
-        && (1..=OPERANDS).contains(&region.inputs.len())
-        && region.outputs.len() == 1
-        && region.device == Device::Cpu
-        && is_pointwise(region)
-}
-
-/// The gradients that are wanted of a region's operands, which are followed by that of its result.
-fn gradients(region: &Region, needs: &[bool], x: &[Tensor]) -> Vec<Tensor> {
-    let n = needs.len();
-    let f = |x: &Vec<Tensor>| one_by_one(region, &x.iter().collect::<Vec<_>>()).into_first();
-    let (_, pull) = crate::vjp(f, &x[..n].to_vec());
-    let all = pull(&x[n]).into_iter().zip(needs);
-    all.filter_map(|(gradient, &wanted)| wanted.then_some(gradient)).collect()
-}
-
-/// Whether a gradient can reach an operand: one that is only compared has none.
-fn reaches(region: &Region, operand: usize) -> bool {
-    let mut reached: Vec<bool> = Vec::with_capacity(region.body.len());
+/// Whether the result of a region is one number for each row.
+fn is_of_rows(region: &Region) -> bool {
+    let mut row: SmallVec<[bool; 16]> = SmallVec::new();
     for inst in &region.body {
-        reached.push(match inst {
-            Inst::Load(k) => *k == operand,
-            Inst::Point(op, of) => {
-                let row = super::row(op);
-                of.iter().enumerate().any(|(i, &v)| reached[v] && row.reaches(i))
-            }
+        row.push(match inst {
+            Inst::Reduce(..) | Inst::Literal(..) => true,
+            Inst::Point(_, of) => of.iter().all(|&v| row[v]),
             _ => false,
         });
     }
-    region.outputs.iter().any(|&v| reached[v])
+    row[region.outputs[0]]
 }
 
-/// The gradients of a region's operands from that of its result.
-pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
-    let n = ctx.counts().0;
-    let (Op::Region(of), Some(dy)) = (ctx.op, &dys[0]) else {
-        return Derivatives::from_elem(None, n);
-    };
-    // Often one number for all, from the sum of a loss.
-    let dy = &dy.contiguous();
-    let needs: SmallVec<[bool; 3]> = (0..n).map(|i| ctx.needs(i) && reaches(of, i)).collect();
-    if !needs.contains(&true) {
-        return Derivatives::from_elem(None, n);
+impl Template {
+    /// The regions of a program, if they are all of it, and no more than `most`.
+    fn of(program: &Program, form: Form, masks: &[AxisMask], most: usize) -> Option<Template> {
+        let program = jit::optimised(program).ok()?;
+        let mut known = program.inputs.to_vec();
+        let mut steps = Vec::new();
+        for equation in program.equations.iter() {
+            let Op::Region(region) = &equation.op else { return None };
+            if form == Form::Points && region.reduces() {
+                return None;
+            }
+            steps.push(Step::of(region, &equation.inputs, &known, form, masks)?);
+            known.extend_from_slice(&equation.outputs);
+        }
+        let place = |var| known.iter().position(|known| known == var);
+        let results = program.outputs.iter().map(place).collect::<Option<_>>()?;
+        let fits = (1..=most).contains(&steps.len());
+        fits.then_some(Template { steps, results, cuts: false })
     }
-    let all: SmallVec<[&Tensor; 4]> = (0..n).map(|i| ctx.x(i)).chain([dy]).collect();
-    let dtypes: Dtypes = all.iter().map(|x| x.dtype()).collect();
-    let fused = || {
-        if !are_plain(&all, mode::user_line(Line::caller())) {
+
+    fn apply(&self, shape: &Shape, operands: &[&Tensor]) -> Vec<Tensor> {
+        let n = operands.len();
+        let mut made: SmallVec<[Tensor; 3]> = SmallVec::new();
+        for step in &self.steps {
+            let read = |&(i, ..): &(usize, DType, AxisMask)| operands.get(i).copied();
+            let loads = step.loads.iter().map(|l| read(l).unwrap_or_else(|| &made[l.0 - n]));
+            let found = step.apply(shape, &loads.collect::<SmallVec<[&Tensor; 6]>>());
+            made.extend(found.into_vec());
+        }
+        let result =
+            |&i: &usize| operands.get(i).map_or_else(|| made[i - n].clone(), |x| (*x).clone());
+        self.results.iter().map(result).collect()
+    }
+}
+
+impl Step {
+    fn of(
+        region: &Region,
+        inputs: &[Var],
+        known: &[Var],
+        form: Form,
+        masks: &[AxisMask],
+    ) -> Option<Step> {
+        let sample = sample(form);
+        let whole = region.shape == sample;
+        if !whole && region.shape[..] != sample[..sample.len() - 1] {
             return None;
         }
-        let key = FormulaKey::Pullback(of.body.clone(), dtypes.clone(), needs.clone());
-        let small = || region(&[LEAST][..].into(), &dtypes[..n], &of.body, &of.outputs);
-        let traced =
-            || trace::trace(|x: &[Tensor]| gradients(&small(), &needs, x), &specs(&dtypes));
-        Some(template(key, &|| traced().ok())?.apply(&all).into_vec())
-    };
-    let op_by_op = || {
-        let all: Vec<Tensor> = all.iter().map(|x| (*x).clone()).collect();
-        gradients(of, &needs, &all)
-    };
-    let mut found = fused().unwrap_or_else(op_by_op).into_iter();
-    needs.iter().map(|&wanted| if wanted { found.next() } else { None }).collect()
-}
-
-/// The tangent of a region's result, op by op.
-pub(super) fn pushforward(ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
-    let Op::Region(of) = ctx.op else { return Tensors::new() };
-    let x: Vec<Tensor> = (0..ctx.counts().0).map(|i| ctx.x(i).clone()).collect();
-    let zero = |(x, t): (&Tensor, &Option<Tensor>)| t.clone().unwrap_or_else(|| x.zeros_like());
-    let dx: Vec<Tensor> = x.iter().zip(tangents).map(zero).collect();
-    let f = |x: &Vec<Tensor>| one_by_one(of, &x.iter().collect::<Vec<_>>()).into_first();
-    Tensors::One(crate::jvp(f, &x, &dx).1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Reduction, cat, losses as l, no_grad};
-
-    type Composite = (&'static str, fn(&Tensor, &Tensor) -> Tensor);
-
-    #[rustfmt::skip]
-    const COMPOSITES: &[Composite] = &[
-        ("leaky_relu", |x, _| x.leaky_relu(0.1)),     ("elu", |x, _| x.elu(0.7)),
-        ("celu", |x, _| x.celu(0.7)),                 ("selu", |x, _| x.selu()),
-        ("softplus", |x, _| x.softplus(1.5, 2.0)),    ("log_sigmoid", |x, _| x.log_sigmoid()),
-        ("mish", |x, _| x.mish()),                    ("softsign", |x, _| x.softsign()),
-        ("tanhshrink", |x, _| x.tanhshrink()),        ("softshrink", |x, _| x.softshrink(0.5)),
-        ("hardshrink", |x, _| x.hardshrink(0.5)),     ("hardtanh", |x, _| x.hardtanh(-1.0, 2.0)),
-        ("relu6", |x, _| x.relu6()),                  ("hardsigmoid", |x, _| x.hardsigmoid()),
-        ("hardswish", |x, _| x.hardswish()),          ("threshold", |x, _| x.threshold(0.1, 0.5)),
-        ("clamp", |x, _| x.clamp(-1.0, 1.0)),         ("clamp_min", |x, _| x.clamp_min(0.1)),
-        ("clamp_max", |x, _| x.clamp_max(0.1)),       ("lerp", |x, y| x.lerp(y, 0.3)),
-        ("cube", |x, _| x.powi(3)),                   ("fourth", |x, _| x.powi(4)),
-        ("sinc", |x, _| x.sinc()),                    ("ndtr", |x, _| x.ndtr()),
-        ("frac", |x, _| x.frac()),                    ("round_to", |x, _| x.round_to(1)),
-        ("nan_to_num", |x, _| x.nan_to_num(0.0, 1.0, -1.0)),
-        ("logit_within", |x, _| x.logit_within(0.1)), ("xlogy", |x, y| x.xlogy(&y.square())),
-        ("addcmul", |x, y| x.addcmul(x, y, 0.5)),     ("addcdiv", |x, y| x.addcdiv(y, x, 0.5)),
-        ("fmax", |x, y| x.fmax(y)),                   ("fmin", |x, y| x.fmin(y)),
-        ("angle", |x, _| x.angle()),                  ("next_after", |x, y| x.next_after(y)),
-        ("hypot", |x, y| x.hypot(y)),                 ("logaddexp", |x, y| x.logaddexp(y)),
-        ("logaddexp2", |x, y| x.logaddexp2(y)),       ("mse", |x, y| l::mse(x, y, Reduction::None)),
-        ("huber", |x, y| l::huber(x, y, 0.7, Reduction::None)),
-        ("smooth_l1", |x, y| l::smooth_l1(x, y, 0.7, Reduction::None)),
-        ("gaussian", |x, y| l::gaussian_nll(x, y, &y.square(), false, 0.5, Reduction::None)),
-        ("hinge", |x, y| l::hinge_embedding(x, y, 0.7, Reduction::None)),
-        ("soft_margin", |x, y| l::soft_margin(x, y, Reduction::None)),
-        ("logits", |x, y| l::binary_cross_entropy_with_logits(x, y, None, None, Reduction::None)),
-    ];
-
-    fn bits(x: &Tensor) -> Vec<u64> {
-        let bits = |v: f64| if v.is_nan() { u64::MAX } else { v.to_bits() };
-        x.cast(DType::F64).to_vec::<f64>().into_iter().map(bits).collect()
-    }
-
-    /// Value and gradients, of the whole or of parts that are too small for one pass.
-    fn computed(f: Composite, x: &Tensor, y: &Tensor, parts: usize) -> [Vec<u64>; 3] {
-        let mut found: [Vec<Tensor>; 3] = Default::default();
-        let n = x.len() / parts;
-        for part in 0..parts {
-            let piece = |x: &Tensor| {
-                no_grad(|| x.narrow(0, (part * n) as isize, n).deep_clone()).requires_grad()
-            };
-            let (x, y) = (piece(x), piece(y));
-            let z = f.1(&x, &y);
-            let dz = z.cos().detach();
-            if z.is_tracked() {
-                z.backward_with(&dz).unwrap();
-            }
-            let gradient = |x: &Tensor| x.grad().unwrap_or_else(|| x.detach() * 0.0);
-            for (list, one) in found.iter_mut().zip([z.detach(), gradient(&x), gradient(&y)]) {
-                list.push(one);
-            }
-        }
-        found.map(|list| bits(&cat(&list.iter().collect::<Vec<_>>(), 0)))
-    }
-
-    #[test]
-    fn one_pass_has_the_bits_of_the_formula() {
-        let n = 2 * LEAST;
-        for dtype in [DType::F32, DType::F64, DType::BF16] {
-            let x = Tensor::linspace(-3.5, 3.5, n).cast(dtype);
-            let y = (Tensor::linspace(2.0, -3.0, n) + 0.01).cast(dtype);
-            for &f in COMPOSITES {
-                let (whole, parts) = (computed(f, &x, &y, 1), computed(f, &x, &y, 4));
-                for (what, (a, b)) in ["value", "dx", "dy"].iter().zip(whole.iter().zip(&parts)) {
-                    let wrong = a.iter().zip(b).filter(|(a, b)| a != b).count();
-                    assert_eq!(wrong, 0, "{} of {dtype}: {what} has other bits", f.0);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn composites_become_regions() {
-        let x = Tensor::linspace(-3.5, 3.5, LEAST).cast(DType::F32).requires_grad();
-        x.hardswish().sum().backward().unwrap();
-        let found = TEMPLATES.with_borrow(|all| {
-            let of = |key: &FormulaKey| {
-                matches!(key, FormulaKey::Formula("hardswish", ..) | FormulaKey::Pullback(..))
-            };
-            all.iter().filter(|(key, made)| of(key) && made.is_some()).count()
+        let loads = inputs.iter().zip(&region.inputs).zip(masks_of(region)?);
+        let loads = loads.map(|((var, load), mask)| {
+            let place = known.iter().position(|known| known == var)?;
+            // An operand has the axes that it was given with.
+            let fits = !whole || masks.get(place).is_none_or(|&given| given == mask);
+            fits.then_some((place, load.spec.dtype, mask))
         });
-        assert_eq!(found, 2, "the composite and its derivative are one region each");
+        let (body, outputs) = (region.body.clone(), region.outputs.clone());
+        Some(Step {
+            whole,
+            body,
+            outputs,
+            loads: loads.collect::<Option<_>>()?,
+            last: RefCell::default(),
+        })
     }
 
-    #[test]
-    fn derivatives_of_every_order_go_through_a_region() {
-        let n = LEAST;
-        let x = Tensor::linspace(0.5, 1.5, n);
-        // The third derivative of Σ x⁴ is 24·x.
-        let once = |x: &Tensor| crate::grad(|x: &Tensor| x.powi(4).sum())(x);
-        let twice = |x: &Tensor| crate::grad(|x: &Tensor| once(x).sum())(x);
-        let third = crate::grad(|x: &Tensor| twice(x).sum())(&x);
-        let wrong = (third - &x * 24.0).abs().max().item::<f64>();
-        assert!(wrong < 1e-12, "off by {wrong}");
-        let (_, tangent) = crate::jvp(|x: &Tensor| x.powi(4), &x, &x.ones_like());
-        let wrong = (tangent - x.powi(3) * 4.0).abs().max().item::<f64>();
-        assert!(wrong < 1e-12, "off by {wrong}");
+    fn apply(&self, shape: &Shape, loads: &[&Tensor]) -> Tensors {
+        let rows = Shape::from_slice(&shape[..shape.len() - 1]);
+        let shape = if self.whole { shape } else { &rows };
+        let last = self.last.borrow().clone().filter(|region| region.shape == *shape);
+        let region = last.unwrap_or_else(|| {
+            let loads = self.loads.iter().map(|&(_, dtype, mask)| (dtype, mask));
+            let made = Arc::new(region(shape, loads, &self.body, &self.outputs));
+            *self.last.borrow_mut() = Some(made.clone());
+            made
+        });
+        apply_all(Op::Region(region), loads)
     }
 }
+
+mod derivative;
+#[cfg(test)]
+mod tests;
+
+pub(super) use derivative::{has_pullback, pullback, pushforward};

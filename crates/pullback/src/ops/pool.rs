@@ -1,5 +1,6 @@
 //! Pooling: sums over windows and indices of maxima are the ops; the rest is built from these.
 
+mod drawn;
 mod options;
 
 pub use options::{OutputSizes, Pool};
@@ -295,6 +296,22 @@ impl Tensor {
         };
         let (kernel, lengths) = self.checked(sizes().map_err(|e| e.on([self.spec()])));
         let (n, c) = (x.shape()[0], x.shape()[1]);
+        let shape = [&[n, c], &lengths[..]].concat();
+        let pixels: usize = x.shape()[2..].iter().product();
+        let flat = x.reshape([n, c, pixels]);
+        let finish = |best: Tensor| {
+            let (values, places) =
+                (flat.gather(2, &best).reshape(&shape[..]), best.reshape(&shape[..]));
+            match alone {
+                true => (values.squeeze_axis(0), places.squeeze_axis(0)),
+                false => (values, places),
+            }
+        };
+        let windows =
+            drawn::Windows { spatial: &x.shape()[2..], kernel: &kernel, lengths: &lengths };
+        if let Some(best) = windows.largest(&flat, samples) {
+            return finish(best);
+        }
         // One index for each result and each element of its window: [n, c, results…, elements…].
         let mut places = x.new_iota(1);
         for i in 0..axes {
@@ -317,25 +334,16 @@ impl Tensor {
             let positions = starts.reshape(&at[..]) + x.new_iota(kernel[i]).reshape(&tap[..]);
             places = places * (x.shape()[i + 2] as i64) + positions;
         }
-        let shape = [&[n, c], &lengths[..]].concat();
         let count: usize = lengths.iter().product();
         let window: usize = kernel.iter().product();
         let places = places.reshape([n, c, count, window]);
-        let pixels: usize = x.shape()[2..].iter().product();
-        let flat = x.reshape([n, c, pixels]);
         let seen = flat.detach().gather(2, &places.reshape([n, c, count * window]));
         let seen = seen.reshape([n, c, count, window]);
         kinks::at(op, kinks::KinkKind::Pool, &[&flat], |_| {
             seen.eq(seen.max_keep(-1)).cast(DType::I64).sum_over(-1).gt(1)
         });
         let best = seen.argmax(-1).unsqueeze(-1);
-        let best = places.gather(-1, &best).reshape([n, c, count]);
-        let (values, places) =
-            (flat.gather(2, &best).reshape(&shape[..]), best.reshape(&shape[..]));
-        match alone {
-            true => (values.squeeze_axis(0), places.squeeze_axis(0)),
-            false => (values, places),
-        }
+        finish(places.gather(-1, &best).reshape([n, c, count]))
     }
 
     /// The largest elements of windows of `[n, c, h, w]` (or that without the batch) that begin at

@@ -1,6 +1,7 @@
 //! Reductions over one, several or all axes.
 
 use crate::apply::apply;
+use crate::ops::one_pass::one_pass_of_rows;
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, IntoAxes, Op, Shape, Tensor, kinks};
 use pullback_ir::infer::args;
@@ -326,7 +327,12 @@ reductions! {
     /// # Panics
     /// For no shape or dtype.
     norm() norm_over(axes) norm_keep(axes) ("[[3.0, 4.0], [0.0, 2.0]]" => f64 "[5.0, 2.0]") |x, axes| {
-        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
+        let norm = |x: &Tensor, axes: Vec<isize>| {
+            let squares = x.wide().square().sum_over(axes);
+            squares.root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
+        };
+        let rows = one_pass_of_rows("norm", &[], [x], &axes, |[x]| norm(x, vec![1]));
+        rows.unwrap_or_else(|| norm(x, axes))
     };
 }
 

@@ -12,9 +12,10 @@ pub(crate) fn row_of(region: &Region) -> Grad {
     if !one_pass::has_pullback(region) {
         return row();
     }
-    let uses = &[Val::In(0), Val::In(1), Val::In(2)];
+    const USES: [Val; one_pass::OPERANDS] =
+        [Val::In(0), Val::In(1), Val::In(2), Val::In(3), Val::In(4)];
     let (vjp, jvp) = (one_pass::pullback, one_pass::pushforward);
-    Grad::ByHand(ByHand { uses, vjp, jvp, formula: "what its ops pull back" })
+    Grad::ByHand(ByHand { uses: &USES, vjp, jvp, formula: "what its ops pull back" })
 }
 
 pub(crate) fn row() -> Grad {
@@ -81,6 +82,9 @@ pub(super) fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Tensors {
 
 /// A contiguous tensor viewed through a layout.
 pub(crate) fn through(x: &Tensor, layout: &pullback_ir::Layout) -> Tensor {
+    if *x.dims() == layout.shape && layout.offset == 0 && layout.is_dense() {
+        return x.clone();
+    }
     let flat = match x.rank() {
         1 => x.clone(),
         _ => apply(Op::View(View::Reshape([x.len()].as_slice().into())), &[x]),

@@ -1,8 +1,65 @@
 //! Searching, distinct elements, and indices of elements. The results are indices, or gathers by
 //! them.
 
+use crate::backend::{elements, with_host_bytes};
+use crate::ops::one_pass::is_value_alone;
 use crate::ops::selection::positions;
-use crate::{DType, Error, Tensor, cat, stack};
+use crate::{DType, Error, HostElement, Tensor, cat, no_grad, stack};
+
+/// How many of the elements that `before` holds for come first, by the steps of the search that
+/// [`Tensor::searchsorted`] does for all values at once: no branches, which would be guessed wrong.
+fn count_before<T: Copy>(sorted: &[T], before: impl Fn(T) -> bool) -> usize {
+    let (mut low, mut high) = (0, sorted.len());
+    for _ in 0..(sorted.len() + 1).next_power_of_two().ilog2() {
+        let (middle, open) = ((low + high) / 2, low < high);
+        let up = before(sorted[middle.min(sorted.len() - 1)]);
+        // By masks: the compiler would make branches of selections.
+        let [after, upto] = [open & up, open & !up].map(|hit| 0usize.wrapping_sub(hit.into()));
+        low ^= (low ^ (middle + 1)) & after;
+        high ^= (high ^ middle) & upto;
+    }
+    low
+}
+
+/// [`Tensor::searchsorted`] by a loop, where only values count and they are on the host.
+#[track_caller]
+fn searched(sorted: &Tensor, values: &Tensor, one_line: bool, right: bool) -> Option<Tensor> {
+    fn of<T: HostElement + PartialOrd + Copy>(
+        sorted: &Tensor,
+        values: &Tensor,
+        one_line: bool,
+        right: bool,
+    ) -> Option<Vec<i64>> {
+        let (n, k) = (*sorted.shape().last()?, values.shape().last().copied().unwrap_or(1));
+        let find = |line: &[T], x: T| match right {
+            true => count_before(line, |found| !(found > x)) as i64,
+            false => count_before(line, |found| !(found >= x)) as i64,
+        };
+        let sorted = sorted.to_vec::<T>();
+        let values = no_grad(|| values.contiguous());
+        let all = |x: &[T]| match (n, one_line) {
+            (0, _) => vec![0; x.len()],
+            (_, true) => x.iter().map(|&x| find(&sorted, x)).collect(),
+            (_, false) => {
+                let pairs = sorted.chunks_exact(n).zip(x.chunks_exact(k.max(1)));
+                pairs.flat_map(|(line, x)| x.iter().map(move |&x| find(line, x))).collect()
+            }
+        };
+        with_host_bytes(&values, |bytes| elements::<T>(T::DTYPE, bytes).map(all))?
+    }
+    if !is_value_alone(sorted) || !is_value_alone(values) {
+        return None;
+    }
+    let found = match sorted.dtype() {
+        DType::F64 => of::<f64>(sorted, values, one_line, right),
+        DType::F32 => of::<f32>(sorted, values, one_line, right),
+        DType::I64 => of::<i64>(sorted, values, one_line, right),
+        DType::I32 => of::<i32>(sorted, values, one_line, right),
+        DType::U8 => of::<u8>(sorted, values, one_line, right),
+        DType::BF16 | DType::F16 | DType::Bool => None,
+    }?;
+    Some(values.new_from_vec(found, values.shape()))
+}
 
 /// The distinct elements (or slices) of a tensor.
 #[derive(Clone, Debug)]
@@ -53,6 +110,9 @@ impl Tensor {
             _ => DType::I64,
         };
         let (sorted, x) = (self.detach().cast(dtype), values.detach().cast(dtype));
+        if let Some(found) = searched(&sorted, &x, lines.is_empty(), right) {
+            return found;
+        }
         let x = if lines.is_empty() { x.reshape([x.len()]) } else { x };
         // A binary search for all values at once: the answer lies between low and high.
         let mut low = x.new_zeros_with(x.shape(), DType::I64);

@@ -1,6 +1,8 @@
 //! Picking elements: by flat index, by mask, by rank.
 
-use crate::{Error, Tensor};
+use crate::backend::{elements, with_host_bytes};
+use crate::ops::one_pass::is_value_alone;
+use crate::{DType, Error, Tensor};
 
 impl Tensor {
     /// The elements at these indices of the flattened tensor, shaped as `index`.
@@ -193,4 +195,24 @@ pub(super) fn positions(mask: &Tensor) -> Tensor {
     }
     found.truncate(n);
     mask.new_from_vec(found, [n])
+}
+
+/// The number of each true element of a mask among them, from 0 on, and 0 for the others; `None`
+/// where values are not on the host, or observed.
+#[track_caller]
+pub(super) fn numbered(mask: &Tensor) -> Option<Tensor> {
+    let mask = mask.detach();
+    if !is_value_alone(&mask) || !mask.is_contiguous() {
+        return None;
+    }
+    let count = |mask: &[bool]| {
+        let (mut next, mut found) = (0, Vec::with_capacity(mask.len()));
+        for &hit in mask {
+            found.push(if hit { next } else { 0 });
+            next += i64::from(hit);
+        }
+        found
+    };
+    let found = with_host_bytes(&mask, |x| elements::<bool>(DType::Bool, x).map(count))??;
+    Some(mask.new_from_vec(found, mask.shape()))
 }

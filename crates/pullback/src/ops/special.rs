@@ -479,7 +479,7 @@ impl Tensor {
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
         let other = other.matching(self);
         match self.dtype().promote(other.dtype()).is_float() {
-            true => (self / &*other).trunc(),
+            true => one_pass("trunc_div", &[], [self, &*other], |[x, y]| (x / y).trunc()),
             false => {
                 let exact = self.cast(DType::I64).abs().floor_div(other.cast(DType::I64).abs());
                 exact * self.sign() * other.sign()

@@ -218,6 +218,10 @@ impl Tensor {
                 );
                 return self.checked(Err(Error::shape("pad_by", message).on([self.spec()])));
             }
+            if before >= 0 && after >= 0 && n > 0 {
+                x = x.bordered(axis as isize, [before as usize, after as usize], border);
+                continue;
+            }
             let (low, high) = ((-before).max(0), n - (-after).max(0));
             let from = |i: i64| match border {
                 PadMode::Reflect => {
@@ -238,6 +242,29 @@ impl Tensor {
             x = x.index_select(axis as isize, &self.new_tensor(index));
         }
         x.unaliased_with(&[self])
+    }
+
+    /// This tensor between parts of itself, which fit the border.
+    #[track_caller]
+    fn bordered(&self, axis: isize, [before, after]: [usize; 2], border: PadMode) -> Tensor {
+        let n = self.shape()[axis as usize];
+        let part = |first: usize, count: usize| self.narrow(axis, first as isize, count);
+        let one = |place: usize, count: usize| {
+            let mut shape = self.shape().to_vec();
+            shape[axis as usize] = count;
+            part(place, 1).expand(shape)
+        };
+        let (low, high) = match border {
+            PadMode::Reflect => {
+                let mirrored = |first: usize, count| part(first, count).flip(axis);
+                (mirrored(1, before), mirrored(n - 1 - after, after))
+            }
+            PadMode::Replicate => (one(0, before), one(n - 1, after)),
+            PadMode::Circular => (part(n - before, before), part(0, after)),
+        };
+        let all = [(before, &low), (n, self), (after, &high)].into_iter();
+        let parts: Vec<&Tensor> = all.filter(|(n, _)| *n > 0).map(|(_, x)| x).collect();
+        cat(&parts, axis)
     }
 
     /// Repeats each slice of an axis `times` times in a row.

@@ -3,6 +3,7 @@
 //! What depends on order is a sort and a gather by the places it found, so its gradient is theirs.
 //! Counts have no gradient except through weights.
 
+use crate::ops::one_pass::{is_value_alone, one_pass_of_rows};
 use crate::{DType, Error, Operand, Tensor, cat, kinks, trace};
 
 /// What a quantile that falls between two elements is.
@@ -255,10 +256,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
-        match self.dtype().is_float() {
-            true => self.is_nan().select_or(0.0, self.clone()).sum_over(axes),
-            false => self.sum_over(axes),
+        let axes = axes.list();
+        if !self.dtype().is_float() {
+            return self.sum_over(axes);
         }
+        let sum =
+            |x: &Tensor, axes: Vec<isize>| x.is_nan().select_or(0.0, x.clone()).sum_over(axes);
+        let rows = one_pass_of_rows("nan_sum", &[], [self], &axes, |[x]| sum(x, vec![1]));
+        rows.unwrap_or_else(|| sum(self, axes))
     }
 
     /// The mean of the elements over some axes that are not NaN; NaN where all are.
@@ -277,9 +282,20 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
-        let (axes, x) = (axes.list(), self.wide());
-        let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
-        (x.nan_sum(axes) / count).cast(self.reduced_dtype())
+        let axes = axes.list();
+        let mean = |x: &Tensor, axes: Vec<isize>| {
+            let (dtype, x) = (x.reduced_dtype(), x.wide());
+            let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
+            (x.nan_sum(axes) / count).cast(dtype)
+        };
+        // Its derivative is no region.
+        if is_value_alone(self)
+            && let Some(y) =
+                one_pass_of_rows("nan_mean", &[], [self], &axes, |[x]| mean(x, vec![1]))
+        {
+            return y;
+        }
+        mean(self, axes)
     }
 
     /// The covariance matrix of the rows, whose columns are observations:
