@@ -9,6 +9,7 @@
 //! | A or B fits in a core's cache, A with dense rows | [`half_packed`]: A unpacked, B packed |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
+//! | bf16, where the machine multiplies pairs of them | [`pairs`] |
 //!
 //! # The packed method
 //!
@@ -43,6 +44,8 @@ mod half_packed;
 mod integer;
 mod limit;
 pub(crate) mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pairs;
 mod prepacked;
 #[cfg(test)]
 mod tests;
@@ -57,6 +60,7 @@ use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::pointwise;
+use crate::simd::{has_bf16_products, level};
 use crate::walk::Walk;
 use ::half::{bf16, f16};
 use pack::{Matrix, Packing};
@@ -95,11 +99,21 @@ pub(crate) fn dot<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) {
 }
 
 /// As [`dot`], and `after` for each part while it is in cache. Returns `false`, with only the
-/// product done, where results do not come in parts: integers and narrow floats.
+/// product done, where results do not come in parts: integers and widened floats.
 pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
-    let hooked = matches!(out.dtype, DType::F64 | DType::F32) && out.shape.len() >= 2;
+    let in_parts = match out.dtype {
+        DType::F64 | DType::F32 => true,
+        DType::BF16 => multiplies_pairs(),
+        DType::F16 | DType::I64 | DType::I32 | DType::U8 | DType::Bool => false,
+    };
+    let hooked = in_parts && out.shape.len() >= 2;
     run(a, b, out, hooked.then_some(after));
     hooked
+}
+
+/// Whether products of bf16 are computed by [`pairs`].
+fn multiplies_pairs() -> bool {
+    cfg!(target_arch = "x86_64") && has_bf16_products(level())
 }
 
 fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
@@ -111,7 +125,7 @@ fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
     match out.dtype {
         DType::F64 => job.float::<f64>(),
         DType::F32 => job.float::<f32>(),
-        DType::BF16 => job.narrow::<bf16>(),
+        DType::BF16 => job.bf16(),
         DType::F16 => job.narrow::<f16>(),
         DType::I64 => integer::dot::<i64>(&job),
         DType::I32 => integer::dot::<i32>(&job),
@@ -248,24 +262,40 @@ impl<'a> DotTask<'a> {
         });
     }
 
+    /// bf16: by products of pairs where the machine has them, otherwise as other narrow floats.
+    fn bf16(&self) {
+        #[cfg(target_arch = "x86_64")]
+        if multiplies_pairs() {
+            return pairs::dot(self);
+        }
+        self.narrow::<bf16>();
+    }
+
     fn run<S: Elem<Compute = C>, C: Tiled + vector::Float>(&self, c: Shared<C>) {
+        let (n, k) = (self.n, self.k);
+        self.each::<S, C>(c, |rows, a, b, to| {
+            let ready = self.panels.and_then(|panels| panels.of(rows, n, k, self.out.dtype));
+            multiply(rows, n, k, a, (b, ready), to);
+        });
+    }
+
+    /// Calls a function with the rows, operands and destination of each product: of one, where the
+    /// batch is one.
+    fn each<S: Elem, C>(
+        &self,
+        c: Shared<C>,
+        multiply: impl Fn(usize, Matrix<S>, Matrix<S>, Destination<C>) + Sync,
+    ) {
         let (m, n, k) = (self.m, self.n, self.k);
         let count = self.batches.len();
         let target = Destination { c, add: false, after: self.after, row: 0 };
         if let Some((rows, a, b)) = self.as_one::<S>() {
-            let ready = self.panels.and_then(|panels| panels.of(rows, n, k, self.out.dtype));
-            return multiply(rows, n, k, a, (b, ready), target);
+            return multiply(rows, a, b, target);
         }
         let one = |i: usize| {
             let [a, b] = self.batches.offsets(i);
-            multiply(
-                m,
-                n,
-                k,
-                Matrix::<S>::of(&self.a, a),
-                (Matrix::of(&self.b, b), None),
-                Destination { c: Shared(c.at(i * m * n)), row: i * m, ..target },
-            );
+            let to = Destination { c: Shared(c.at(i * m * n)), row: i * m, ..target };
+            multiply(m, Matrix::of(&self.a, a), Matrix::of(&self.b, b), to);
         };
         let work = m * n * k;
         if work > 64 * GRAIN {

@@ -1,5 +1,7 @@
 //! Right operands packed before the products that use them (prepacked).
 
+#[cfg(target_arch = "x86_64")]
+use super::pairs;
 use super::tile::Tiled;
 use super::{DotTask, Method, Shared, half_packed, method};
 use crate::buffer::Buffer;
@@ -47,13 +49,23 @@ pub(crate) fn panels(a: Source, b: Source, shape: &[usize], dtype: DType) -> Opt
     match dtype {
         DType::F64 => job.pack::<f64, f64>(),
         DType::F32 => job.pack::<f32, f32>(),
-        DType::BF16 => job.pack::<bf16, f32>(),
+        DType::BF16 => job.pack_bf16(),
         DType::F16 => job.pack::<f16, f32>(),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
     }
 }
 
 impl DotTask<'_> {
+    fn pack_bf16(&self) -> Option<Panels> {
+        #[cfg(target_arch = "x86_64")]
+        if super::multiplies_pairs() {
+            let (m, _, b) = self.as_one::<bf16>()?;
+            let buffer = pairs::panels(m, self.n, self.k, b)?;
+            return Some(Panels { buffer, made_for: (m, self.n, self.k, self.out.dtype) });
+        }
+        self.pack::<bf16, f32>()
+    }
+
     fn pack<S: Elem<Compute = C>, C: Tiled + Default>(&self) -> Option<Panels> {
         let (n, k) = (self.n, self.k);
         let (m, a, b) = self.as_one::<S>()?;

@@ -47,6 +47,7 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
         (130, 48, 64),
         (20, 140, 300),
         (33, 129, 520),
+        (14, 40, 1301),
     ];
     let mut packed_ahead = 0;
     for (m, n, k) in sizes {
@@ -186,6 +187,60 @@ fn narrow_floats_agree() {
     check::<f16>(DType::F16, f16::from_f64, f16::to_f64, 1e-3);
 }
 
+/// The rounding that `pairs` promises, step by step.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn products_of_pairs_round_as_stated() {
+    if !multiplies_pairs() {
+        return;
+    }
+    for (m, n, k) in [(3, 5, 7), (1, 40, 33), (40, 1, 600), (70, 40, 1301), (13, 300, 2600)] {
+        let bf16s =
+            |len, seed| -> Vec<bf16> { noise(len, seed).into_iter().map(bf16::from_f64).collect() };
+        let (a, b) = (bf16s(m * k, 5), bf16s(k * n, 6));
+        let mut c = vec![bf16::ZERO; m * n];
+        let (a_strides, b_strides, dtype) = ([k as isize, 1], [n as isize, 1], DType::BF16);
+        let left = Source { ptr: a.as_ptr().cast(), shape: &[m, k], strides: &a_strides, dtype };
+        let right = Source { ptr: b.as_ptr().cast(), shape: &[k, n], strides: &b_strides, dtype };
+        dot(left, right, Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype });
+        let block = even(k, pairs::KC, 2);
+        for (index, &got) in c.iter().enumerate() {
+            let (i, j) = (index / n, index % n);
+            let term = |p: usize| (a[i * k + p].to_f32(), b[p * n + j].to_f32());
+            let mut total = None;
+            for from in (0..k).step_by(block) {
+                let to = k.min(from + block);
+                let mut sum = 0f32;
+                for p in (from..to).step_by(2) {
+                    for p in [p + 1, p].into_iter().filter(|&p| p < to) {
+                        sum = term(p).0.mul_add(term(p).1, sum);
+                    }
+                }
+                total = Some(total.map_or(sum, |total: f32| total + sum));
+            }
+            let want = bf16::from_f32(total.unwrap_or_default());
+            assert_eq!(got.to_bits(), want.to_bits(), "{m} {n} {k} at {i}, {j}: {got} for {want}");
+        }
+    }
+    // What is below the smallest normal number counts as zero.
+    let tiny = [bf16::from_f32(1e-39)];
+    let large = [bf16::from_f32(1e30)];
+    let mut c = [bf16::ONE];
+    let of = |x: &[bf16; 1]| Source {
+        ptr: x.as_ptr().cast(),
+        shape: &[1, 1],
+        strides: &[2, 2],
+        dtype: DType::BF16,
+    };
+    let mut job = DotTask::new(
+        of(&tiny),
+        of(&large),
+        Sink { ptr: c.as_mut_ptr().cast(), shape: &[1, 1], dtype: DType::BF16 },
+    );
+    pairs::dot(&job.take().unwrap());
+    assert_eq!(c[0].to_bits(), 0);
+}
+
 #[test]
 fn integers_agree() {
     check::<i64>(DType::I64, |x| (x * 1000.0) as i64, |x| x as f64, 0.0);
@@ -243,6 +298,12 @@ fn batches() {
 #[test]
 #[ignore = "a measurement"]
 fn dot_rates() {
+    rates::<f32>(DType::F32);
+    rates::<bf16>(DType::BF16);
+    rates::<f16>(DType::F16);
+}
+
+fn rates<T: Elem>(dtype: DType) {
     let shapes = [
         (8, 8, 8),
         (32, 32, 32),
@@ -255,38 +316,28 @@ fn dot_rates() {
         (64, 512, 784),
         (128, 10, 512),
         (1024, 1024, 256),
+        (1024, 768, 256),
+        (1024, 256, 1024),
         (1, 1024, 1024),
         (1024, 1, 1024),
     ];
     for (m, n, k) in shapes {
-        let a = vec![0.5f32; m * k];
-        let b = vec![0.25f32; k * n];
-        let mut c = vec![0f32; m * n];
-        let mut line = format!("{m:5} {n:5} {k:5}");
+        let a = vec![T::of(0.5.into()); m * k];
+        let b = vec![T::of(0.25.into()); k * n];
+        let mut c = vec![T::default(); m * n];
+        let mut line = format!("{dtype} {m:5} {n:5} {k:5}");
         for (name, ta, tb) in [("NN", false, false), ("NT", false, true), ("TN", true, false)] {
             let sa = if ta { [1, m as isize] } else { [k as isize, 1] };
             let sb = if tb { [1, k as isize] } else { [n as isize, 1] };
+            let left = Source { ptr: a.as_ptr().cast(), shape: &[m, k], strides: &sa, dtype };
+            let right = Source { ptr: b.as_ptr().cast(), shape: &[k, n], strides: &sb, dtype };
             let mut best = f64::MAX;
             let mut spent = 0.0;
-            while spent < 0.3 {
+            while spent < 0.15 {
                 let repeats = (5_000_000 / (m * n * k)).max(1);
                 let start = std::time::Instant::now();
                 for _ in 0..repeats {
-                    dot(
-                        Source {
-                            ptr: a.as_ptr().cast(),
-                            shape: &[m, k],
-                            strides: &sa,
-                            dtype: DType::F32,
-                        },
-                        Source {
-                            ptr: b.as_ptr().cast(),
-                            shape: &[k, n],
-                            strides: &sb,
-                            dtype: DType::F32,
-                        },
-                        Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype: DType::F32 },
-                    );
+                    dot(left, right, Sink { ptr: c.as_mut_ptr().cast(), shape: &[m, n], dtype });
                 }
                 let time = start.elapsed().as_secs_f64();
                 spent += time;

@@ -35,7 +35,7 @@ mod work;
 
 pub(crate) use float::Float;
 pub use level::instruction_set;
-pub(crate) use level::{Level, by_level, level};
+pub(crate) use level::{Level, by_level, has_bf16_products, level};
 pub(crate) use work::{SimdTask, vectorised};
 
 use std::mem::MaybeUninit;
