@@ -118,6 +118,15 @@ def products():
     for dtype in (torch.bfloat16, torch.float16):
         x, y = (tensor(fill((512, 512), s)).to(dtype) for s in (1, 2))
         rows.append((f"_512_{str(dtype)[6:]}", briefly(lambda: x @ y)))
+    gpt = [(1024, 768, 256), (1024, 1024, 256), (1024, 256, 1024), (256, 1024, 1024)]
+    for m, n, k in [(n, n, n) for n in (64, 256, 1024, 2048)] + gpt:
+        x, turned_x, y, turned_y = (tensor(fill(shape, s)).to(torch.bfloat16)
+                                    for shape, s in (((m, k), 1), ((k, m), 1), ((k, n), 2), ((n, k), 2)))
+        name = f"_bfloat16_{m}x{n}x{k}"
+        rows.append((name, briefly(lambda: x @ y)))
+        rows.append((f"{name}_nt", briefly(lambda: x @ turned_y.t())))
+        rows.append((f"{name}_tn", briefly(lambda: turned_x.t() @ y)))
+        rows.append((f"{name}_compiled", briefly(lambda: x @ y)))
     return rows
 
 

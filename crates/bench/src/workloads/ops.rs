@@ -6,7 +6,7 @@ use crate::compiled;
 use crate::data::{labels, tensor};
 use crate::measure::{Measurement, Protocol};
 use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
-use pullback::{Attention, Conv, DType, Pool, Tensor, no_grad};
+use pullback::{Attention, Conv, DType, Pool, Tensor, jit, no_grad};
 
 const MEGA: usize = 1 << 20;
 
@@ -105,6 +105,10 @@ pub fn updates() -> Vec<Measurement> {
     vec![briefly(descend).named("_sgd"), briefly(adapt).named("_adam")]
 }
 
+/// Rows, columns and steps of the products of a GPT of width 256 with a batch of 1024 tokens.
+const GPT_PRODUCTS: [[usize; 3]; 4] =
+    [[1024, 768, 256], [1024, 1024, 256], [1024, 256, 1024], [256, 1024, 1024]];
+
 pub fn products() -> Vec<Measurement> {
     let mut rows = Vec::new();
     for (b, n) in [(64, 32), (512, 8), (64, 64), (16, 128)] {
@@ -122,6 +126,20 @@ pub fn products() -> Vec<Measurement> {
     for (dtype, name) in [(DType::BF16, "bfloat16"), (DType::F16, "float16")] {
         let [x, y] = [1, 2].map(|seed| tensor(&[512, 512], seed).cast(dtype));
         rows.push(briefly(|| drop(x.matmul(&y))).named(format!("_512_{name}")));
+    }
+    // Squares, then layers of a GPT: forward, the gradient of the input, that of the weights.
+    let [square, gpt] = [[64, 256, 1024, 2048].map(|n| [n, n, n]), GPT_PRODUCTS];
+    for [m, n, k] in square.into_iter().chain(gpt) {
+        let cast = |shape: [usize; 2], seed| tensor(&shape, seed).cast(DType::BF16);
+        let ([x, turned_x], [y, turned_y]) =
+            ([cast([m, k], 1), cast([k, m], 1)], [cast([k, n], 2), cast([n, k], 2)]);
+        let name = format!("_bfloat16_{m}x{n}x{k}");
+        rows.push(briefly(|| drop(x.matmul(&y))).named(&name));
+        rows.push(briefly(|| drop(x.matmul(&turned_y.t()))).named(format!("{name}_nt")));
+        rows.push(briefly(|| drop(turned_x.t().matmul(&y))).named(format!("{name}_tn")));
+        let compiled = jit(|(x, y): &(Tensor, Tensor)| x.matmul(y));
+        let operands = (x, y);
+        rows.push(briefly(|| drop(compiled.call(&operands))).named(format!("{name}_compiled")));
     }
     rows
 }

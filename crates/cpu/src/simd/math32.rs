@@ -51,6 +51,19 @@ pub(crate) const ERFC: [f32; 10] = [
     -8.061172441e-03, 8.663637564e-03, 1.328071463e-03, -1.263153390e-03, -4.236795940e-04,
 ];
 
+/// (a + 5/4)·e^(a²/2)·Φ(−a) less its value at t = 0, over t = (a − 3.6)/(a + 3.6), for 0 ≤ a ≤ 14.4.
+#[rustfmt::skip]
+pub(crate) const PHI: [f32; 9] = [
+    -1.435473561e-01, 3.518574312e-02, 2.024591714e-02, -2.564410865e-02, 1.139182691e-02,
+    -9.506916394e-04, -1.267132349e-03, 2.855719649e-04, 1.640295668e-04,
+];
+/// That value.
+pub(crate) const PHI_MIDDLE: f32 = 5.031_107_664e-1;
+/// What is added to a there.
+pub(crate) const PHI_AT: [f32; 2] = [1.25, 3.6];
+/// 2^−64
+pub(crate) const UNLIFT: f32 = f32::from_bits((127 - 64) << 23);
+
 /// (2·atanh(s) − 2s) / s³ in s², for 1/√2 ≤ (1+s)/(1−s) ≤ √2, to 1e-13 of the logarithm.
 #[rustfmt::skip]
 const POW_LOG: [f64; 5] = [
@@ -494,24 +507,74 @@ fn normal<I: Isa>(x: f32) -> (f32, f32) {
     (if x < 0.0 { tail } else { 1.0 - tail }, e)
 }
 
-/// x · Φ(x), to 8 ulp (relative, also in the negative tail); the textbook formula has no correct
-/// digit there.
+/// e^(h+l)·2^64, for −140 ≤ h ≤ 0 and an l that h has no bits for.
+#[inline(always)]
+fn exp_lifted<I: Isa>(h: f32, l: f32) -> f32 {
+    let (r, l, t) = reduce::<I>(h, l);
+    exp_part::<I>(r, l, lifted(t).0)
+}
+
+/// max(x, 0) − z·2^−64 with the sign of x: a function that is −z·2^−64 for negative x and, as gelu,
+/// x more for positive.
+#[inline(always)]
+fn above_tail<I: Isa>(x: f32, z: f32) -> f32 {
+    I::fma32(-z, UNLIFT, at_least(x, 0.0)).copysign(x)
+}
+
+/// x · Φ(x), to 2 ulp (relative, also in the negative tail, where the textbook formula has no
+/// correct digit).
+///
+/// With a = |x| the tail a·Φ(−a) is a·e^(−a²/2) · p/(a + 5/4); what rounding the first product, p
+/// and the quotient lost is added.
 #[inline(always)]
 pub(crate) fn gelu<I: Isa>(x: f32) -> f32 {
-    at_least(x, -100.0) * normal::<I>(x).0
+    let a = at_most(x.abs(), 14.4);
+    let half = -0.5 * a;
+    let square = half * a;
+    let e = exp_lifted::<I>(square, product_lost::<I>(half, a, square));
+    let (v, u) = (a + PHI_AT[0], a + PHI_AT[1]);
+    let r = 1.0 / (u * v);
+    let t = (a - PHI_AT[1]) * (v * r);
+    let more = t * poly::<I, 9>(t, &PHI);
+    let p = PHI_MIDDLE + more;
+    let inverse = u * r;
+    let q = p * inverse;
+    let rest =
+        if I::FMA { I::fma32(-q, v, p) } else { (p - q * v) - product_lost::<I>(q, v, q * v) };
+    let rest = I::fma32(-q, a - (v - PHI_AT[0]), rest) + (more - (p - PHI_MIDDLE));
+    let m = a * e;
+    let lost = product_lost::<I>(a, e, m);
+    let low = I::fma32(m, rest * inverse, lost * q);
+    above_tail::<I>(x, I::fma32(m, q, low))
 }
 
 pub(crate) const GELU: [f32; 2] = [1.595_769_1, 0.071_354_814];
+/// −[`GELU`] in two parts; 1024 times the first number is an integer, so that what is subtracted
+/// from a sum with it is exact.
+pub(crate) const GELU_HIGH: [f32; 2] = [-1.595_703_125, -0.071_354_814];
+pub(crate) const GELU_LOW: [f32; 2] = [-6.599_660_264e-5, -2.398_832_91e-9];
 
-/// The tanh form: x · sigmoid(2·√(2/π)·(x + 0.044715·x³)); to 4 ulp for positive x and 16
-/// for x ≥ −3; more in the negative tail, where the rounding of the exponent shows.
+/// The tanh form, x · sigmoid(2·√(2/π)·(x + 0.044715·x³)), to 2 ulp: the exponent is kept in two
+/// parts, as a rounding of it is relative to the result.
 #[inline(always)]
 pub(crate) fn gelu_tanh<I: Isa>(x: f32) -> f32 {
-    let u = x * I::fma32(GELU[1], x * x, GELU[0]);
-    // The rounding of u is the larger error, so the quick exponential is enough.
-    let e = exp_below::<I>(-at_most(u.abs(), 105.0), 0.0);
-    let r = 1.0 / (1.0 + e);
-    at_least(x, -1000.0) * if u < 0.0 { e * r } else { r }
+    let a = at_most(x.abs(), 11.2);
+    let square = a * a;
+    let square_lost = product_lost::<I>(a, a, square);
+    let w = I::fma32(GELU_HIGH[1], square, GELU_HIGH[0]);
+    let cubic_lost = if I::FMA {
+        I::fma32(GELU_HIGH[1], square, GELU_HIGH[0] - w)
+    } else {
+        let cubic = GELU_HIGH[1] * square;
+        (cubic - (w - GELU_HIGH[0])) + product_lost::<I>(GELU_HIGH[1], square, cubic)
+    };
+    let low = I::fma32(GELU_LOW[1], square, GELU_LOW[0]);
+    let w_lost = cubic_lost + I::fma32(GELU_HIGH[1], square_lost, low);
+    let h = a * w;
+    let e = exp_lifted::<I>(h, I::fma32(a, w_lost, product_lost::<I>(a, w, h)));
+    let m = a * e;
+    let lost = product_lost::<I>(a, e, m);
+    above_tail::<I>(x, over_one_plus::<I>(m, lost, e * UNLIFT))
 }
 
 /// a^b for a ≥ 0, where 1^∞ may be NaN: with as many terms in f64 as an f32 needs.

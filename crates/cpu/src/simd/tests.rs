@@ -163,8 +163,8 @@ fn f32_functions_keep_their_stated_accuracy() {
     sweep32!(worst, stated, erfc, 1.0, ALL32, |x| erfc_slow(x));
     sweep32!(worst, stated, sigmoid, 2.0, ALL32, |x| sigmoid_slow(x));
     sweep32!(worst, stated, silu, 2.0, -87.0..=f32::INFINITY, |x| x * sigmoid_slow(x));
-    sweep32!(worst, stated, gelu, 8.0, ALL32, |x| gelu_slow(x));
-    sweep32!(worst, stated, gelu_tanh, 16.0, -3.0..=f32::INFINITY, |x| gelu_tanh_slow(x));
+    sweep32!(worst, stated, gelu, 2.0, ALL32, |x| gelu_slow(x));
+    sweep32!(worst, stated, gelu_tanh, 2.0, ALL32, |x| gelu_tanh_slow(x));
     sweep_pow(&mut worst);
     stated.push(("pow", 1.0));
     assert!(worst.is_empty(), "{worst:#?}");
@@ -222,7 +222,7 @@ fn gelu_slow(x: f64) -> f64 {
 
 fn gelu_tanh_slow(x: f64) -> f64 {
     let u = (8.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    x * sigmoid_slow(u)
+    if x < -60.0 { -0.0 } else { x * sigmoid_slow(u) }
 }
 
 fn erf_small(x: f64) -> f64 {

@@ -26,6 +26,7 @@ pub use profile::{DeviceProfile, profile_device};
 pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub(crate) use pullback_cpu::latch::{Latch, LatchGuard};
+pub(crate) use pullback_cpu::par::for_each;
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::rw_lock::{ReadGuard, ReadWriteLock, WriteGuard};

@@ -6,7 +6,10 @@
 //! result.
 
 use super::micro::{Lane, Micro, Writer};
-use crate::simd::math32::{ERF, ERFC, EXP, GELU, LN2, LOG, LOG_ERFC, LOG2_E, ROUND, TANH};
+use crate::simd::math32::{
+    ERF, ERFC, EXP, GELU, GELU_HIGH, GELU_LOW, LN2, LOG, LOG_ERFC, LOG2_E, PHI, PHI_AT, PHI_MIDDLE,
+    ROUND, TANH, UNLIFT,
+};
 use Micro::*;
 
 const F: Lane = Lane::F32;
@@ -329,10 +332,51 @@ impl Writer {
         self.f(Mul, &[p, ur])
     }
 
+    /// e^(h+l)·2^64, for −140 ≤ h ≤ 0.
+    fn exp_lifted(&mut self, h: usize, l: usize) -> usize {
+        let (r, l, t) = self.reduce(h, Some(l));
+        let k = self.exponent(t);
+        let s = self.power(k, 64);
+        self.exp_part(r, l, s)
+    }
+
+    /// max(x, 0) − z·2^−64 with the sign of x.
+    fn above_tail(&mut self, x: usize, z: usize) -> usize {
+        let (down, above) = (self.c(UNLIFT), self.at_least(x, 0.0));
+        let y = self.f(Fnma, &[z, down, above]);
+        self.copysign(y, x)
+    }
+
     pub(super) fn gelu(&mut self, x: usize) -> usize {
-        let held = self.at_least(x, -100.0);
-        let cdf = self.normal(x).0;
-        self.f(Mul, &[held, cdf])
+        let a = self.abs(x);
+        let a = self.at_most(a, 14.4);
+        let half = self.times(-0.5, a);
+        let square = self.f(Mul, &[half, a]);
+        let lost = self.f(Fms, &[half, a, square]);
+        let e = self.exp_lifted(square, lost);
+        let (v, u) = (self.plus(PHI_AT[0], a), self.plus(PHI_AT[1], a));
+        let (one, uv) = (self.c(1.0), self.f(Mul, &[u, v]));
+        let r = self.f(Div, &[one, uv]);
+        let (less, vr) = (self.plus(-PHI_AT[1], a), self.f(Mul, &[v, r]));
+        let t = self.f(Mul, &[less, vr]);
+        let p = self.poly(t, &PHI);
+        let more = self.f(Mul, &[t, p]);
+        let p = self.plus(PHI_MIDDLE, more);
+        let inverse = self.f(Mul, &[u, r]);
+        let q = self.f(Mul, &[p, inverse]);
+        let rest = self.f(Fnma, &[q, v, p]);
+        let back = self.plus(-PHI_AT[0], v);
+        let v_lost = self.f(Sub, &[a, back]);
+        let rest = self.f(Fnma, &[q, v_lost, rest]);
+        let back = self.plus(-PHI_MIDDLE, p);
+        let p_lost = self.f(Sub, &[more, back]);
+        let rest = self.f(Add, &[rest, p_lost]);
+        let m = self.f(Mul, &[a, e]);
+        let m_lost = self.f(Fms, &[a, e, m]);
+        let (rest, low) = (self.f(Mul, &[rest, inverse]), self.f(Mul, &[m_lost, q]));
+        let low = self.f(Fma, &[m, rest, low]);
+        let z = self.f(Fma, &[m, q, low]);
+        self.above_tail(x, z)
     }
 
     /// 2·√(2/π)·(x + 0.044715·x³), and x².
@@ -356,10 +400,27 @@ impl Writer {
     }
 
     pub(super) fn gelu_tanh(&mut self, x: usize) -> usize {
-        let (u, _) = self.gelu_inner(x);
-        let (s, _) = self.halves(u);
-        let held = self.at_least(x, -1000.0);
-        self.f(Mul, &[held, s])
+        let a = self.abs(x);
+        let a = self.at_most(a, 11.2);
+        let square = self.f(Mul, &[a, a]);
+        let square_lost = self.f(Fms, &[a, a, square]);
+        let [first, third] = GELU_HIGH.map(|c| self.c(c));
+        let w = self.f(Fma, &[third, square, first]);
+        let back = self.f(Sub, &[first, w]);
+        let cubic_lost = self.f(Fma, &[third, square, back]);
+        let [first_low, third_low] = GELU_LOW.map(|c| self.c(c));
+        let low = self.f(Fma, &[third_low, square, first_low]);
+        let low = self.f(Fma, &[third, square_lost, low]);
+        let w_lost = self.f(Add, &[cubic_lost, low]);
+        let h = self.f(Mul, &[a, w]);
+        let h_lost = self.f(Fms, &[a, w, h]);
+        let l = self.f(Fma, &[a, w_lost, h_lost]);
+        let e = self.exp_lifted(h, l);
+        let m = self.f(Mul, &[a, e]);
+        let m_lost = self.f(Fms, &[a, e, m]);
+        let below = self.times(UNLIFT, e);
+        let z = self.over_one_plus(m, m_lost, below);
+        self.above_tail(x, z)
     }
 }
 

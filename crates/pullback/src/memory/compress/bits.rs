@@ -1,5 +1,6 @@
 //! Values of two numbers: a bit for each element.
 
+use super::pieces::{PIECE, filled, made_of};
 use crate::backend::{HostElement, elements, with_host_bytes};
 use crate::memory::piece::dense_from;
 use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
@@ -22,19 +23,23 @@ fn two<const N: usize>(bytes: &[u8]) -> Option<Two> {
     let (all, _) = bytes.as_chunks::<N>();
     let &low = all.first()?;
     let high = all.iter().copied().find(|&e| e != low).unwrap_or(low);
-    let mut bits = Vec::with_capacity(all.len().div_ceil(8));
-    for eight in all.chunks(8) {
-        let (mut byte, mut fits) = (0, true);
-        for (i, &e) in eight.iter().enumerate() {
-            byte |= u8::from(e == high) << i;
-            fits &= (e == low) | (e == high);
+    let of_piece = |piece: &[[u8; N]]| {
+        let mut bits = Vec::with_capacity(piece.len().div_ceil(8));
+        for eight in piece.chunks(8) {
+            let (mut byte, mut fits) = (0, true);
+            for (i, &e) in eight.iter().enumerate() {
+                byte |= u8::from(e == high) << i;
+                fits &= (e == low) | (e == high);
+            }
+            if !fits {
+                return None;
+            }
+            bits.push(byte);
         }
-        if !fits {
-            return None;
-        }
-        bits.push(byte);
-    }
-    Some(([padded(low), padded(high)], bits))
+        Some(bits)
+    };
+    let bits = made_of(all.len(), |at| of_piece(&all[at]))?;
+    Some(([padded(low), padded(high)], bits.concat()))
 }
 
 fn padded<const N: usize>(number: [u8; N]) -> [u8; 8] {
@@ -61,7 +66,7 @@ pub(super) fn of_signs(x: &Tensor) -> Option<Two> {
 }
 
 fn signs<T: HostElement + Into<f64>>(x: &Tensor) -> Option<Vec<u8>> {
-    let of = |values: &[T]| {
+    let of_piece = |values: &[T]| {
         let mut nan = false;
         let eight = |eight: &[T]| {
             let mut byte = 0;
@@ -72,8 +77,11 @@ fn signs<T: HostElement + Into<f64>>(x: &Tensor) -> Option<Vec<u8>> {
             }
             byte
         };
-        let bits = values.chunks(8).map(eight).collect();
+        let bits: Vec<u8> = values.chunks(8).map(eight).collect();
         (!nan).then_some(bits)
+    };
+    let of = |values: &[T]| {
+        made_of(values.len(), |at| of_piece(&values[at])).map(|pieces| pieces.concat())
     };
     with_host_bytes(x, |bytes| elements(T::DTYPE, bytes).and_then(of))?
 }
@@ -103,9 +111,12 @@ fn fill<const N: usize>(out: &mut [u8], bits: &[u8], low: &[u8; 8], high: &[u8; 
     let cut = |number: &[u8; 8]| std::array::from_fn::<u8, N, _>(|i| number[i]);
     let numbers = [cut(low), cut(high)];
     let (out, _) = out.as_chunks_mut::<N>();
-    for (eight, &byte) in out.chunks_mut(8).zip(bits) {
-        for (i, e) in eight.iter_mut().enumerate() {
-            *e = numbers[usize::from(byte >> i & 1)];
+    filled(out, |piece, out| {
+        for (eight, &byte) in out.chunks_mut(8).zip(&bits[piece * PIECE / 8..]) {
+            for (i, e) in eight.iter_mut().enumerate() {
+                *e = numbers[usize::from(byte >> i & 1)];
+            }
         }
-    }
+        Some(())
+    });
 }

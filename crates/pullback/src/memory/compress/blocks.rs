@@ -6,11 +6,14 @@
 //! scale or the largest element would leave the range, has NaN for its scale and its elements
 //! stored separately.
 
+use super::pieces::{PIECE, filled, made_of};
 use crate::backend::{HostElement, elements, elements_mut, with_host_bytes};
 use crate::memory::piece::dense_from;
 use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
 
 const BLOCK: usize = 64;
+/// Blocks of a piece.
+const PIECE_BLOCKS: usize = PIECE / BLOCK;
 const LARGEST_CODE: f64 = 127.0;
 /// Added to a small number, this leaves its nearest integer in the lowest bits.
 const ROUNDER: f64 = 1.5 * (1u64 << 52) as f64;
@@ -61,10 +64,38 @@ pub(super) fn encode(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
 }
 
 fn encoded<T: BlockElement>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
-    let count = x.len().div_ceil(BLOCK);
-    let mut codes = Vec::with_capacity(x.len());
-    let (mut scales, mut whole) = (Vec::with_capacity(count), Vec::new());
-    let encode = |values: &[T]| {
+    let encode = |values: &[T]| made_of(values.len(), |at| Some(Encoded::of(&values[at], reach)));
+    let pieces = with_host_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).and_then(encode))??;
+    let parts = vec![
+        joined(&pieces, |piece| &piece.codes),
+        joined(&pieces, |piece| &piece.scales),
+        joined(&pieces, |piece| &piece.whole),
+    ];
+    let bytes: usize = parts.iter().map(|p| p.spec().bytes()).sum();
+    (bytes < x.spec().bytes()).then_some(parts)
+}
+
+/// One part of all pieces, one after the other.
+fn joined<P, T: HostElement>(pieces: &[P], part: impl Fn(&P) -> &Vec<T>) -> Tensor {
+    let all: Vec<T> = pieces.iter().flat_map(|piece| part(piece)).copied().collect();
+    Tensor::from_vec(&all, [all.len()])
+}
+
+/// What is kept of some blocks.
+struct Encoded<T: BlockElement> {
+    codes: Vec<u8>,
+    scales: Vec<T::Scale>,
+    whole: Vec<T>,
+}
+
+impl<T: BlockElement> Encoded<T> {
+    fn of(values: &[T], reach: f64) -> Encoded<T> {
+        let count = values.len().div_ceil(BLOCK);
+        let mut made = Encoded {
+            codes: Vec::with_capacity(values.len()),
+            scales: Vec::with_capacity(count),
+            whole: Vec::new(),
+        };
         for block in values.chunks(BLOCK) {
             match scale_of(block, reach) {
                 Some(scale) => {
@@ -75,26 +106,18 @@ fn encoded<T: BlockElement>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
                         // A rounded scale may put the largest element a little above.
                         ((v * per).clamp(-LARGEST_CODE, LARGEST_CODE) + ROUNDER).to_bits() as u8
                     };
-                    codes.extend(block.iter().map(code));
-                    scales.push(scale);
+                    made.codes.extend(block.iter().map(code));
+                    made.scales.push(scale);
                 }
                 None => {
-                    codes.extend(std::iter::repeat_n(0, block.len()));
-                    scales.push(T::scale(f64::NAN));
-                    whole.extend_from_slice(block);
+                    made.codes.extend(std::iter::repeat_n(0, block.len()));
+                    made.scales.push(T::scale(f64::NAN));
+                    made.whole.extend_from_slice(block);
                 }
             }
         }
-    };
-    with_host_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).map(encode))??;
-    let (codes, scales, whole) = (
-        Tensor::from_vec(&codes, [codes.len()]),
-        Tensor::from_vec(&scales, [scales.len()]),
-        Tensor::from_vec(&whole, [whole.len()]),
-    );
-    let parts = vec![codes, scales, whole];
-    let bytes: usize = parts.iter().map(|p| p.spec().bytes()).sum();
-    (bytes < x.spec().bytes()).then_some(parts)
+        made
+    }
 }
 
 /// The scale of a block, if it has one.
@@ -130,25 +153,44 @@ fn decoded<T: BlockElement>(parts: &[Tensor], len: usize) -> Option<Result<Tenso
     let [codes, scales, whole] = parts else { return None };
     let scales = scales.to_vec::<T::Scale>();
     let whole = whole.to_vec::<T>();
+    // Which of the whole blocks is the first of each piece.
+    let mut firsts = Vec::with_capacity(scales.len() / PIECE_BLOCKS + 1);
+    let mut before = 0;
+    for piece in scales.chunks(PIECE_BLOCKS) {
+        firsts.push(before);
+        before += piece.iter().filter(|&&scale| Into::<f64>::into(scale).is_nan()).count();
+    }
     with_host_bytes(codes, |codes| {
         dense_from(Device::Cpu, T::DTYPE, len, |out| {
             let gone = || Error::gradient("compress", "a saved value has another dtype");
             let out = elements_mut::<T>(T::DTYPE, out).ok_or_else(gone)?;
-            let mut whole = whole.chunks(BLOCK);
-            for ((out, codes), &scale) in
-                out.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(&scales)
-            {
-                let scale: f64 = scale.into();
-                if scale.is_nan() {
-                    let block = whole.next().filter(|b| b.len() == out.len()).ok_or_else(gone)?;
-                    out.copy_from_slice(block);
-                    continue;
-                }
-                for (v, &code) in out.iter_mut().zip(codes) {
-                    *v = T::rounded(f64::from(code as i8) * scale);
-                }
-            }
-            Ok(())
+            let fill = |piece: usize, out: &mut [T]| {
+                let codes = codes.get(piece * PIECE..)?;
+                let scales = scales.get(piece * PIECE_BLOCKS..)?;
+                let mut whole = whole.chunks(BLOCK).skip(*firsts.get(piece)?);
+                decode_blocks(out, codes, scales, &mut whole)
+            };
+            filled(out, fill).ok_or_else(gone)
         })
     })
+}
+
+/// Some blocks from their codes, scales, and the next blocks that were kept whole.
+fn decode_blocks<'a, T: BlockElement>(
+    out: &mut [T],
+    codes: &[u8],
+    scales: &[T::Scale],
+    whole: &mut impl Iterator<Item = &'a [T]>,
+) -> Option<()> {
+    for ((out, codes), &scale) in out.chunks_mut(BLOCK).zip(codes.chunks(BLOCK)).zip(scales) {
+        let scale: f64 = scale.into();
+        if scale.is_nan() {
+            out.copy_from_slice(whole.next().filter(|block| block.len() == out.len())?);
+            continue;
+        }
+        for (v, &code) in out.iter_mut().zip(codes) {
+            *v = T::rounded(f64::from(code as i8) * scale);
+        }
+    }
+    Some(())
 }

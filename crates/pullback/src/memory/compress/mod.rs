@@ -11,6 +11,7 @@
 mod bits;
 mod blocks;
 mod need;
+mod pieces;
 
 use crate::backend::{HostElement, elements, with_host_bytes};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
@@ -19,6 +20,7 @@ use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
 pub(crate) use need::Need;
 use need::{MAX_ERROR, Range};
+use pieces::made_of;
 use pullback_ir::{Layout, Unary};
 use std::fmt;
 use std::sync::Arc;
@@ -427,36 +429,48 @@ where
     let (x, half) = (elements::<T>(T::DTYPE, x)?, elements::<H>(H::DTYPE, half)?);
     // The bits of a magnitude order as it does, and integers are compared several at a time. One
     // less, so that 0 is the last.
-    let (mut largest, mut before_smallest) = (0, f64::INFINITY.to_bits() - 1);
-    for (x, half) in x.chunks(1024).zip(half.chunks(1024)) {
-        let mut spoilt = false;
-        for (&x, &half) in x.iter().zip(half) {
-            let (x, half): (f64, f32) = (x.into(), half.into());
-            let (x, half) = (x.abs(), half.abs());
-            spoilt |= (half == f32::INFINITY) & (x != f64::INFINITY) | (half == 0.0) & (x != 0.0);
-            let bits = if x.is_nan() { 0 } else { x.to_bits() };
-            largest = bits.max(largest);
-            before_smallest = bits.wrapping_sub(1).min(before_smallest);
+    let of_piece = |at: std::ops::Range<usize>| {
+        let (mut largest, mut before_smallest) = (0, f64::INFINITY.to_bits() - 1);
+        for (x, half) in x[at.clone()].chunks(1024).zip(half[at].chunks(1024)) {
+            let mut spoilt = false;
+            for (&x, &half) in x.iter().zip(half) {
+                let (x, half): (f64, f32) = (x.into(), half.into());
+                let (x, half) = (x.abs(), half.abs());
+                spoilt |=
+                    (half == f32::INFINITY) & (x != f64::INFINITY) | (half == 0.0) & (x != 0.0);
+                let bits = if x.is_nan() { 0 } else { x.to_bits() };
+                largest = bits.max(largest);
+                before_smallest = bits.wrapping_sub(1).min(before_smallest);
+            }
+            if spoilt {
+                return None;
+            }
         }
-        if spoilt {
-            return None;
-        }
-    }
+        Some((before_smallest, largest))
+    };
+    let pieces = made_of(x.len(), of_piece)?;
+    let (before_smallest, largest) = pieces
+        .into_iter()
+        .fold((f64::INFINITY.to_bits() - 1, 0), |(low, high), (l, h)| (low.min(l), high.max(h)));
     let [smallest, largest] = [before_smallest + 1, largest].map(f64::from_bits);
     Some(Range { smallest, largest })
 }
 
 /// A narrower dtype that holds all elements.
 fn narrowest(x: &Tensor) -> Option<DType> {
-    let range = |values: &mut dyn Iterator<Item = i64>| {
-        values.fold((i64::MAX, i64::MIN), |(low, high), v| (low.min(v), high.max(v)))
-    };
+    fn range<T: HostElement + Into<i64>>(bytes: &[u8]) -> Option<(i64, i64)> {
+        let values = elements::<T>(T::DTYPE, bytes)?;
+        let fold = |values: &mut dyn Iterator<Item = (i64, i64)>| {
+            values.fold((i64::MAX, i64::MIN), |(low, high), (l, h)| (low.min(l), high.max(h)))
+        };
+        let pieces = made_of(values.len(), |at| {
+            Some(fold(&mut values[at].iter().map(|&v| (v.into(), v.into()))))
+        })?;
+        Some(fold(&mut pieces.into_iter()))
+    }
     let (low, high) = with_host_bytes(x, |bytes| match x.dtype() {
-        DType::I64 => {
-            elements::<i64>(DType::I64, bytes).map(|values| range(&mut values.iter().copied()))
-        }
-        _ => elements::<i32>(DType::I32, bytes)
-            .map(|values| range(&mut values.iter().map(|&v| i64::from(v)))),
+        DType::I64 => range::<i64>(bytes),
+        _ => range::<i32>(bytes),
     })??;
     let fits = |low_end: i64, high_end: i64| low >= low_end && high <= high_end;
     match x.dtype() {
