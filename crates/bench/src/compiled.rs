@@ -1,7 +1,7 @@
 //! Whether steps run eagerly or compiled: `--jit`.
 
 use crate::limits;
-use pullback::{Tree, jit};
+use pullback::{Result, Tree, jit};
 use std::cell::Cell;
 
 thread_local! {
@@ -16,6 +16,17 @@ pub fn switch_on() {
 /// Whether steps are compiled.
 pub fn on() -> bool {
     COMPILED.get()
+}
+
+/// The compiled step within a budget of device memory, or why there is none.
+pub fn within<Y: Tree>(bytes: usize, f: impl Fn() -> Y) -> Result<impl Fn() -> Y> {
+    let compiled = jit(move |(): &()| f()).memory_budget(bytes);
+    compiled.compile(&())?;
+    Ok(move || {
+        let result = compiled.of(&());
+        limits::keep(|| Some(compiled.explain().specialisations.pop()?.program));
+        result
+    })
 }
 
 /// The step, eager or compiled.

@@ -352,6 +352,8 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Select => pointwise::select(x[0], x[1], x[2], *y),
         Op::Cast(_) => pointwise::cast(x[0], *y),
         Op::Copy | Op::To(_) | Op::After | Op::Wait => pointwise::copy(x[0], *y),
+        // The host is where it is: only the steps of a program's way are kept apart.
+        Op::Transfer(_) => pointwise::copy(x[0], *y),
         // The only view that runs is a reshape that needs a copy.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..*y }),
         Op::Put(views) => movement::put(views, x[0], x[1], *y),

@@ -35,6 +35,7 @@ pub const TARGET: Target = Target {
     joins_casts: false,
     // A kernel that finds no memory panics.
     scratch: false,
+    host: None,
 };
 
 #[cfg(test)]

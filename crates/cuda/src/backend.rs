@@ -7,7 +7,7 @@ use crate::program::Prepared;
 use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::pass::{Epilogue, Limits, Remat, Target};
+use pullback_ir::pass::{Epilogue, HostLink, Limits, Remat, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -51,6 +51,8 @@ pub const TARGET: Target = Target {
     strided_results: true,
     joins_casts: true,
     scratch: true,
+    // Measured where a budget asks for it: `link.rs`.
+    host: None,
     recompute: Remat { near: 16, worth: 4096 },
 };
 
@@ -147,6 +149,10 @@ impl DeviceBackend for Backend {
 
     fn target(&self) -> Target {
         TARGET
+    }
+
+    fn host_link(&self) -> Option<HostLink> {
+        self.gpu.host_link()
     }
 
     fn statistics(&self) -> PoolStats {

@@ -26,7 +26,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// A use is noted, as the time of the last change, if the last one was longer ago.
 const NOTED: Duration = Duration::from_secs(24 * 3600);
 /// The ends of the names of files that are kept.
-const KINDS: [&str; 4] = ["cubin", "usage", "plan", "product"];
+const KINDS: [&str; 5] = ["cubin", "usage", "link", "plan", "product"];
 
 /// The folder, if there is one.
 pub(crate) fn folder() -> Option<PathBuf> {

@@ -23,7 +23,7 @@ impl FlowCode {
         let at = |all: &[Operand]| all.iter().map(|o| o.at).collect::<Vec<_>>();
         let inside = |code: &Code, inputs: Vec<DevicePtr>, outputs: Vec<DevicePtr>| {
             let arena = bases.arena + self.arena as u64;
-            Addresses { arena, constants: code.constants, inputs, outputs }
+            Addresses { arena, constants: code.constants, host: 0, inputs, outputs }
         };
         match (&*self.flow, &self.codes[..]) {
             (Flow::Cond { .. }, [yes, no]) => {

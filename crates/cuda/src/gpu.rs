@@ -6,6 +6,7 @@ use crate::dnn::Dnn;
 use crate::faults::Faults;
 use crate::fft::Transforms;
 use crate::graph::{GraphMemory, captures_into};
+use crate::link::host_link;
 use crate::loops::Operand;
 use crate::pinned::Pinned;
 use crate::pool::Pool;
@@ -17,6 +18,7 @@ use crate::solver::Solver;
 use crate::transfer::Streams;
 use crate::update::How;
 use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
+use pullback_ir::pass::HostLink;
 use pullback_ir::{DType, Error, ErrorKind, Fused, Line, Op, Result, Scalar, Spec};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -49,6 +51,7 @@ pub(crate) struct Gpu {
     transforms: OnceLock<std::result::Result<Transforms, String>>,
     solver: OnceLock<std::result::Result<Solver, String>>,
     dnn: OnceLock<std::result::Result<Dnn, String>>,
+    link: OnceLock<HostLink>,
     faults: Faults,
     pub profile: Profile,
     pub graph_memory: Mutex<GraphMemory>,
@@ -124,6 +127,7 @@ impl Gpu {
             transforms: OnceLock::new(),
             solver: OnceLock::new(),
             dnn: OnceLock::new(),
+            link: OnceLock::new(),
             faults,
             profile: Profile::default(),
             graph_memory: Mutex::default(),
@@ -302,6 +306,15 @@ impl Gpu {
             Dnn::open(self)
         };
         self.dnn.get_or_init(|| Dnn::open(self).or_else(again)).as_ref().ok()
+    }
+
+    /// The way to the host, measured at the first call; `None` if that cannot be done now.
+    pub fn host_link(&self) -> Option<HostLink> {
+        if self.link.get().is_none() {
+            let link = host_link(self)?;
+            return Some(*self.link.get_or_init(|| link));
+        }
+        self.link.get().copied()
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {

@@ -40,6 +40,8 @@
 //!  rehearsal.rs … what steps need, made before they run
 //!  graph.rs     … steps as CUDA graphs
 //!  staging.rs   … arguments and results at fixed addresses
+//!  trips.rs     … values that wait on the host; link.rs: how long their way takes
+//!  notes.rs     … how they are launched, in words
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //!  golden.rs    texts of kernels as files, for tests; random_regions.rs, *_tests.rs: tests, most
@@ -89,11 +91,13 @@ mod host;
 mod image_tests;
 mod linalg;
 mod lines;
+mod link;
 mod loops;
 mod lowering;
 mod nccl;
 #[cfg(test)]
 mod nccl_tests;
+mod notes;
 mod ops;
 mod pinned;
 mod pool;
@@ -123,6 +127,7 @@ mod tests;
 mod text;
 mod transfer;
 mod transpose;
+mod trips;
 mod tuning;
 mod update;
 mod window;

@@ -4,6 +4,7 @@ use crate::flow::FlowCode;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::program::{Action, Code, CodeStep, Place, is_started};
+use crate::trips;
 use pullback_ir::pass::LibraryEpilogue;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Op, Program, Region, Result, Spec, Var};
@@ -84,6 +85,19 @@ impl Compiler<'_> {
             Op::Wait => {
                 if let Some(number) = self.flight(equation.inputs[0]) {
                     steps.push(step(Action::Wait(number), Vec::new(), Vec::new()));
+                }
+            }
+            Op::Transfer(way) => {
+                // One that ends a copy names its start, and has the slot of its result.
+                let made = if way.starts() { equation.outputs[0] } else { equation.inputs[0] };
+                match trips::number(self.program, made) {
+                    Some(number) if way.starts() => {
+                        steps.push(step(Action::CopyStart(*way, number), inputs, outputs));
+                    }
+                    Some(number) => {
+                        steps.push(step(Action::CopyEnd(*way, number), Vec::new(), Vec::new()));
+                    }
+                    None => {}
                 }
             }
             Op::Collective(of) if of.started => {

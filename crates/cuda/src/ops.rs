@@ -60,6 +60,8 @@ pub(crate) fn run(
         | Op::Select
         | Op::Cast(_) => point(gpu, op, x, &out[0], 0),
         Op::Copy | Op::After | Op::Wait | Op::To(_) => copy(gpu, &x[0], &out[0]),
+        // As an op by itself: in programs, `trips.rs` makes these copies.
+        Op::Transfer(_) => copy(gpu, &x[0], &out[0]),
         // Only where the elements are not evenly spaced: their order stays.
         Op::View(_) => copy(gpu, &x[0], &Operand::dense(out[0].at, out[0].dtype, &x[0].shape)),
         Op::Put(views) => put(gpu, views, &x[0], &x[1], &out[0]),

@@ -15,15 +15,25 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// After what is in a stream now.
-    pub fn record(gpu: &Gpu, stream: Handle) -> Result<Arc<Event>> {
+    /// One that is past.
+    pub fn new(gpu: &Gpu) -> Result<Event> {
         let mut handle = null_mut();
         // SAFETY: writes one handle. Without times, which would make it slower.
         gpu.ok("event", unsafe { (gpu.driver.cuEventCreate)(&mut handle, 2) })?;
-        let event = Arc::new(Event { handle: Handle(handle), driver: gpu.driver });
+        Ok(Event { handle: Handle(handle), driver: gpu.driver })
+    }
+
+    /// After what is in a stream now.
+    pub fn record(gpu: &Gpu, stream: Handle) -> Result<Arc<Event>> {
+        let event = Event::new(gpu)?;
+        event.again(gpu, stream)?;
+        Ok(Arc::new(event))
+    }
+
+    /// From now on, after what is in a stream now. What waits for it already waits for what it was.
+    pub fn again(&self, gpu: &Gpu, stream: Handle) -> Result<()> {
         // SAFETY: both handles are those of this context.
-        gpu.ok("event", unsafe { (gpu.driver.cuEventRecord)(handle, stream.0) })?;
-        Ok(event)
+        gpu.ok("event", unsafe { (self.driver.cuEventRecord)(self.handle.0, stream.0) })
     }
 
     /// What is put into a stream from now on comes after it.

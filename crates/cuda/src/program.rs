@@ -12,13 +12,14 @@ use crate::nccl::{self, Flight};
 use crate::profile::Described;
 use crate::rehearsal::{self, Kind, Rehearsed, Report};
 use crate::staging::Staging;
+use crate::trips::{self, Trips};
 use crate::update::{How, Updates};
 use crate::{ops, product, report};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{
     Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Fused, KernelCode,
-    Layout, Line, Op, Program, Region, Result, Spec, Step, Value, Var,
+    Layout, Line, Op, Program, Region, Result, Spec, Step, Transfer, Value, Var,
 };
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -38,24 +39,28 @@ pub(crate) struct Prepared {
     staging: [Staging; 2],
     /// What was made before the first call.
     made: Report,
+    /// The copies of a run step by step, which is not at its end.
+    trips: Option<Trips>,
 }
 
 /// The steps of a program, and its constants.
 pub(crate) struct Code {
-    steps: Vec<CodeStep>,
+    pub steps: Vec<CodeStep>,
     /// Locked for a run: a loop runs the programs inside it many times.
-    parts: Mutex<Vec<Part>>,
+    pub parts: Mutex<Vec<Part>>,
     /// How many collectives it starts.
     flights: usize,
+    /// How many copies to the host and back, and how many bytes are there.
+    copies: (usize, usize),
     pub constants: DevicePtr,
     gpu: Arc<Gpu>,
 }
 
 /// Steps that are launched together as a CUDA graph, or one by one.
-struct Part {
-    steps: Range<usize>,
+pub(crate) struct Part {
+    pub steps: Range<usize>,
     /// None: they cannot be captured.
-    graphs: Option<Graphs>,
+    pub graphs: Option<Graphs>,
 }
 
 pub(crate) struct CodeStep {
@@ -78,6 +83,9 @@ pub(crate) enum Action {
     /// Starts a collective, which runs beside the steps up to its wait: its number.
     Start(Arc<CollectiveOp>, usize),
     Wait(usize),
+    /// Starts a copy to the host or back, and waits for one: its number.
+    CopyStart(Transfer, usize),
+    CopyEnd(Transfer, usize),
 }
 
 /// What a run has begun.
@@ -86,9 +94,18 @@ struct Running {
     /// by an error, are waited for when this is dropped, before the memory of the run is used
     /// again.
     flights: Vec<Option<Flight>>,
+    /// The copies of values that wait on the host, if there are any.
+    trips: Option<Trips>,
     /// Steps of optimisers, and casts, that are not in the stream yet: those that follow one
     /// another are one kernel.
     updates: Updates,
+}
+
+impl Running {
+    /// The addresses with that of the host's memory, if there is any.
+    fn bases(&self, bases: &Addresses) -> Option<Addresses> {
+        self.trips.as_ref().map(|trips| Addresses { host: trips.at(), ..bases.clone() })
+    }
 }
 
 /// Memory seen through strides, from a base on.
@@ -105,6 +122,8 @@ pub(crate) struct Place {
 pub(crate) struct Addresses {
     pub arena: DevicePtr,
     pub constants: DevicePtr,
+    /// Memory of the host.
+    pub host: DevicePtr,
     pub inputs: Vec<DevicePtr>,
     pub outputs: Vec<DevicePtr>,
 }
@@ -125,6 +144,7 @@ impl Place {
         let base = match self.base {
             Base::Arena => bases.arena,
             Base::Constants => bases.constants,
+            Base::Host => bases.host,
             Base::Input(i) => bases.inputs[i],
             Base::Output(k) => bases.outputs[k],
         };
@@ -166,7 +186,8 @@ impl Prepared {
         let made = made.map(|(k, v)| fresh(k).then(|| bytes(v)));
         let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
         let made = rehearsal::rehearse(gpu, code.rehearsed());
-        Ok(Prepared { gpu: gpu.clone(), planned: planned.clone(), code, steps, staging, made })
+        let (gpu, planned) = (gpu.clone(), planned.clone());
+        Ok(Prepared { gpu, planned, code, steps, staging, made, trips: None })
     }
 }
 
@@ -183,6 +204,7 @@ impl DeviceProgram for Prepared {
         let mut bases = Addresses {
             arena: memory.arena,
             constants: self.code.constants,
+            host: 0,
             inputs: memory.inputs.iter().map(|&(at, start)| at + start as u64).collect(),
             outputs,
         };
@@ -197,9 +219,20 @@ impl DeviceProgram for Prepared {
             None => self.code.run(&bases),
             // A collective is waited for at once.
             Some(n) => {
-                let mut running = self.code.begin();
-                self.code.steps[n].run(&self.gpu, &bases, &mut running)?;
-                running.updates.flush(&self.gpu)
+                let trips = self.trips.take().filter(|_| n > 0);
+                let mut running = self.code.begin(trips)?;
+                let step = &self.code.steps[n];
+                let bases = running.bases(&bases).unwrap_or(bases);
+                step.run(&self.gpu, &bases, &mut running)?;
+                // So is a copy.
+                if let (Action::CopyStart(_, copy), Some(trips)) =
+                    (&step.action, &mut running.trips)
+                {
+                    trips.end(*copy)?;
+                }
+                running.updates.flush(&self.gpu)?;
+                self.trips = running.trips.take().filter(|_| n + 1 < self.steps.len());
+                Ok(())
             }
         }
     }
@@ -229,7 +262,9 @@ impl Code {
         let (held, bytes) = held_copies(program, plan);
         let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
         let (steps, parts) = (Vec::new(), Mutex::default());
-        let mut code = Code { steps, parts, flights: 0, constants, gpu: gpu.clone() };
+        let copies = program.equations.iter().filter(|e| trips::starts(&e.op)).count();
+        let copies = (copies, plan.host);
+        let mut code = Code { steps, parts, flights: 0, copies, constants, gpu: gpu.clone() };
         let compiler = Compiler { gpu: Some(gpu), program, plan, held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
@@ -258,6 +293,7 @@ impl Code {
         let bases = Arc::new(Addresses {
             arena: rehearsal::block(0),
             constants: rehearsal::block(1),
+            host: 0,
             inputs: (0..inputs).map(|i| rehearsal::block(2 + i)).collect(),
             outputs: (0..outputs).map(|k| rehearsal::block(2 + inputs + k)).collect(),
         });
@@ -277,9 +313,15 @@ impl Code {
         all
     }
 
-    fn begin(&self) -> Running {
+    /// A run, which goes on with these copies, or has its own.
+    fn begin(&self, trips: Option<Trips>) -> Result<Running> {
         let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
-        Running { flights, updates: Updates::default() }
+        let trips = match (self.copies, trips) {
+            ((0, _), _) => None,
+            (_, Some(trips)) => Some(trips),
+            ((copies, bytes), None) => Some(Trips::new(&self.gpu, bytes, copies)?),
+        };
+        Ok(Running { flights, trips, updates: Updates::default() })
     }
 
     /// Whether several steps may become one launch.
@@ -289,8 +331,10 @@ impl Code {
     }
 
     pub fn run(&self, bases: &Addresses) -> Result<()> {
-        let mut running = self.begin();
+        let mut running = self.begin(None)?;
         let (gpu, steps) = (&self.gpu, &self.steps);
+        let with_host = running.bases(bases);
+        let bases = with_host.as_ref().unwrap_or(bases);
         // A profile times steps one by one; a program inside one that is captured is a part of it.
         if gpu.profile.is_on() || captures_into().is_some() {
             steps.iter().try_for_each(|step| step.run(gpu, bases, &mut running))?;
@@ -320,39 +364,6 @@ impl Code {
             }
         }
         Ok(())
-    }
-
-    /// How it is launched, for reports.
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        for part in parts.iter() {
-            let steps = part.steps.len();
-            notes.push(match &part.graphs {
-                None => {
-                    let of = |step: &CodeStep| format!("{} {}", step.name(), step.why_alone());
-                    let all: Vec<String> = self.steps[part.steps.clone()].iter().map(of).collect();
-                    all.join("; ")
-                }
-                Some(graphs) => match graphs.nodes() {
-                    None => format!("{steps} steps, launched one by one so far"),
-                    Some(nodes) => format!(
-                        "{steps} steps as a CUDA graph of {nodes} nodes, captured {} times, \
-                         launched {} times",
-                        graphs.captured, graphs.replayed
-                    ),
-                },
-            });
-        }
-        for step in &self.steps {
-            let Action::Flow(flow) = &step.action else { continue };
-            for (n, code) in flow.codes.iter().enumerate() {
-                let name = flow.flow.name();
-                notes
-                    .extend(code.notes().iter().map(|note| format!("{name}, program {n}: {note}")));
-            }
-        }
-        notes
     }
 }
 
@@ -388,6 +399,7 @@ impl CodeStep {
             Action::Flow(flow) => flow.flow.name(),
             Action::Start(of, _) => of.collective.name(),
             Action::Wait(_) => "wait",
+            Action::CopyStart(way, _) | Action::CopyEnd(way, _) => way.name(),
         }
     }
 
@@ -399,6 +411,8 @@ impl CodeStep {
             Action::Op(_) | Action::Region(..) => true,
             Action::AddProduct | Action::WideProduct => true,
             Action::Start(..) | Action::Wait(_) => false,
+            // Between graphs, on streams and addresses that no graph has to know.
+            Action::CopyStart(..) | Action::CopyEnd(..) => false,
             Action::Flow(flow) => match &*flow.flow {
                 Flow::Cond { .. } | Flow::While { .. } => false,
                 // Unrolled.
@@ -424,6 +438,7 @@ impl CodeStep {
             Action::Op(Op::Dot) | Action::AddProduct | Action::WideProduct => Some(Kind::Products),
             Action::Op(Op::Collective(_)) | Action::Start(..) | Action::Wait(_) => None,
             Action::Op(_) | Action::Region(..) | Action::Flow(_) => Some(Kind::Kernels),
+            Action::CopyStart(..) | Action::CopyEnd(..) => None,
         }
     }
 
@@ -434,6 +449,7 @@ impl CodeStep {
             Action::AddProduct => (2, None, None),
             Action::WideProduct => (3, None, None),
             Action::Flow(_) | Action::Start(..) | Action::Wait(_) => (4, None, None),
+            Action::CopyStart(..) | Action::CopyEnd(..) => (5, None, None),
         };
         rehearsal::likeness(what, operands.iter())
     }
@@ -444,36 +460,11 @@ impl CodeStep {
             // The programs inside have steps of their own.
             return;
         }
-        let mut running = Running { flights: Vec::new(), updates: Updates::default() };
+        let (flights, updates) = (Vec::new(), Updates::default());
+        let mut running = Running { flights, trips: None, updates };
         let run = || self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
         // An error is that of the call that runs it, as is a panic of a user's code.
         let _ = catch_unwind(AssertUnwindSafe(run));
-    }
-
-    /// Why it is no part of a CUDA graph, for reports.
-    fn why_alone(&self) -> &'static str {
-        const CAPTURED: &str = "by itself, as it cannot be captured";
-        match &self.action {
-            Action::Start(..) | Action::Wait(_) => {
-                "by itself, as the host agrees on it with other workers"
-            }
-            Action::Op(_) | Action::Region(..) => CAPTURED,
-            Action::AddProduct | Action::WideProduct => CAPTURED,
-            Action::Flow(flow) => match &*flow.flow {
-                Flow::Cond { .. } => {
-                    "by itself: the condition is read on the host; conditional nodes of graphs are \
-                     not used"
-                }
-                Flow::While { .. } => {
-                    "by itself: the condition is read on the host after each iteration; \
-                     conditional nodes of graphs are not used"
-                }
-                Flow::Scan(_) => {
-                    "by itself: it would be unrolled into too many kernels, or what it contains \
-                     runs by itself"
-                }
-            },
-        }
     }
 
     /// Its operands and results, all memory beginning at an address that is aligned as on the
@@ -522,10 +513,18 @@ impl CodeStep {
                 Some(mut flight) => flight.wait(),
                 None => Ok(()),
             },
+            Action::CopyStart(way, number) => match &mut running.trips {
+                Some(trips) => trips.start(*way, *number, &x[0], &out[0]),
+                None => Ok(()),
+            },
+            Action::CopyEnd(_, number) => match &mut running.trips {
+                Some(trips) => trips.end(*number),
+                None => Ok(()),
+            },
         };
         let done = match &self.action {
-            // Its steps have rows of their own.
-            Action::Flow(_) => run(),
+            // Its steps have rows of their own; copies beside the queue take none of its time.
+            Action::Flow(_) | Action::CopyStart(..) | Action::CopyEnd(..) => run(),
             _ => gpu.timed(&what, run),
         };
         done.map_err(|error| self.located(error))

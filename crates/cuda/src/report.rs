@@ -83,6 +83,7 @@ impl Report {
                 }
                 Action::Op(_) | Action::AddProduct | Action::WideProduct => None,
                 Action::Flow(_) | Action::Start(..) | Action::Wait(_) => None,
+                Action::CopyStart(..) | Action::CopyEnd(..) => None,
             };
             let (text, usage) = made.map_or((None, None), |(text, usage)| (Some(text), usage));
             let what = Described { kernel: step.name(), inputs: &x, outputs: &out, at: step.at };

@@ -27,8 +27,8 @@ const GRAIN: usize = 1 << 20;
 /// The streams of copies beside the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Streams {
-    out: Handle,
-    back: Handle,
+    pub out: Handle,
+    pub back: Handle,
 }
 
 /// Bytes in pinned memory, once a copy has ended.
@@ -63,14 +63,20 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: usize) {
 }
 
 impl Gpu {
-    fn to_device(&self, from: *const c_void, to: DevicePtr, n: usize, on: Handle) -> Result<()> {
+    pub fn to_device(
+        &self,
+        from: *const c_void,
+        to: DevicePtr,
+        n: usize,
+        on: Handle,
+    ) -> Result<()> {
         // SAFETY: the callers hold `from` until the copy has ended, or it is pageable memory, which
         // the driver copies to its own before it returns.
         let code = unsafe { (self.driver.cuMemcpyHtoDAsync_v2)(to, from, n, on.0) };
         self.ok("upload", code)
     }
 
-    fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: Handle) -> Result<()> {
+    pub fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: Handle) -> Result<()> {
         // SAFETY: the callers hold `to` until the copy has ended.
         self.ok("download", unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(to, from, n, on.0) })
     }
@@ -146,7 +152,7 @@ impl Gpu {
     }
 
     /// The streams of copies, made at the first call.
-    fn copy_streams(&self) -> Result<Streams> {
+    pub fn copy_streams(&self) -> Result<Streams> {
         if let Some(streams) = self.streams.get() {
             return Ok(*streams);
         }

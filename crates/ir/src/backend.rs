@@ -18,8 +18,8 @@
 //! several compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be
 //! stored with each memory, next to its handle.
 
-use crate::pass::Target;
 use crate::pass::plan::Planned;
+use crate::pass::{HostLink, Target};
 use crate::{Error, ErrorKind, Layout, Line, Op, Result, Spec};
 use std::any::Any;
 use std::sync::Arc;
@@ -250,6 +250,13 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// Its description for passes.
     fn target(&self) -> Target;
 
+    /// The way between it and memory of the host, measured at the first call and remembered; `None`
+    /// if the programs of this device cannot keep values there
+    /// ([`Transfer`](crate::Transfer)).
+    fn host_link(&self) -> Option<HostLink> {
+        None
+    }
+
     /// What its pool of memory holds and has done.
     fn statistics(&self) -> PoolStats;
 
@@ -319,10 +326,13 @@ pub trait DeviceProgram: Send + Sync {
         Vec::new()
     }
 
-    /// Runs it, or a single step of it, on memory that fits its plan.
+    /// Runs it, or a single step of it, on memory that fits its plan. What the plan asks for of the
+    /// host ([`Plan::host`](crate::pass::plan::Plan::host)) is taken before the first step: if
+    /// there is none, nothing has run. What a single step copies has been copied when it
+    /// returns, and is kept up to the last step.
     ///
     /// # Errors
-    /// If the device does not take it.
+    /// If there is no memory of the host, or the device does not take it.
     fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()>;
 }
 

@@ -65,6 +65,21 @@ impl Layout {
         true
     }
 
+    /// Whether the elements lie next to each other in some order of the axes.
+    pub fn is_dense_in_some_order(&self) -> bool {
+        let mut axes: SmallVec<[(isize, usize); 5]> =
+            self.strides.iter().copied().zip(self.shape.iter().copied()).collect();
+        axes.retain(|axis| axis.1 != 1);
+        axes.sort_unstable();
+        let mut expected = 1usize;
+        self.is_empty()
+            || axes.into_iter().all(|(stride, n)| {
+                let next = usize::try_from(stride) == Ok(expected);
+                expected = expected.saturating_mul(n);
+                next
+            })
+    }
+
     /// Whether two indices may share an element, so that writing through this layout is ambiguous.
     /// Conservative for exotic strides: `true` when it cannot be excluded.
     pub fn overlaps(&self) -> bool {

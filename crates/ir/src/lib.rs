@@ -61,8 +61,8 @@ pub use numerics::{
 };
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints,
-    Linalg, Op, Padding, Pointwise, Random, Reduction, ResultMemory, Sgd, Structure, Takes, Unary,
-    VjpOperand,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, ResultMemory, Sgd, Structure, Takes,
+    Transfer, Unary, VjpOperand,
 };
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};

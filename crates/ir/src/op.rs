@@ -22,7 +22,8 @@ mod fused;
 mod unary;
 
 pub use attributes::{
-    Combine, Compare, Cumulation, Extreme, Fft, Linalg, Padding, Random, Reduction, VjpOperand,
+    Combine, Compare, Cumulation, Extreme, Fft, Linalg, Padding, Random, Reduction, Transfer,
+    VjpOperand,
 };
 pub use binary::{Binary, Takes};
 pub use fused::{Adam, Attention, Fused, Sgd};
@@ -154,6 +155,8 @@ pub enum Op {
     /// second operand is that of the collective, whose memory is read until then. Like
     /// [`Op::After`] it costs nothing else.
     Wait,
+    /// A step of a value's way to memory of the host and back. Only compiled programs have them.
+    Transfer(Transfer),
 }
 
 /// The family of an op: tables match on it first.
@@ -260,6 +263,13 @@ impl Op {
             Op::Flow(flow) => Family::Structure(Structure::Flow(flow)),
             Op::Custom(custom) => Family::Structure(Structure::Custom(custom)),
             Op::Collective(_) => Family::Collective,
+            Op::Transfer(step) => {
+                if step.starts() {
+                    Family::Movement
+                } else {
+                    Family::View
+                }
+            }
         }
     }
 
@@ -278,7 +288,7 @@ impl Op {
             Op::Region(region) | Op::DotRegion(region) => region.results(),
             Op::Flow(flow) => flow.results(),
             Op::Custom(custom) => custom.results(),
-            Op::Collective(_) | Op::Wait => 1,
+            Op::Collective(_) | Op::Wait | Op::Transfer(_) => 1,
         }
     }
 
@@ -301,7 +311,7 @@ impl Op {
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => {}
             Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => {}
             Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) | Op::Custom(_) => {}
-            Op::Collective(_) | Op::Wait => {}
+            Op::Collective(_) | Op::Wait | Op::Transfer(_) => {}
         }
         op
     }
@@ -319,6 +329,7 @@ impl Op {
             Family::Source | Family::Pointwise(_) | Family::View => false,
             Family::Fused => !matches!(self, Op::Fused(of) if of.updates()),
             Family::Structure(Structure::Region(region)) => region.reduces(),
+            Family::Movement if matches!(self, Op::Transfer(_)) => false,
             Family::Movement | Family::Index | Family::Reduction | Family::Window => true,
             Family::Linear | Family::Collective | Family::Structure(_) => true,
         }
@@ -351,6 +362,9 @@ impl Op {
             }
             Op::Custom(custom) => custom.may_fail(),
             Op::Collective(_) | Op::Wait => true,
+            // Memory of the host is there before a program runs, and a copy fails where its device
+            // does.
+            Op::Transfer(_) => false,
         }
     }
 
@@ -365,6 +379,8 @@ impl Op {
         match self {
             Op::Literal { .. } | Op::Iota { .. } => ResultMemory::Constant,
             Op::View(_) | Op::After | Op::Wait => ResultMemory::Operand,
+            Op::Transfer(step) if !step.starts() => ResultMemory::Operand,
+            Op::Transfer(_) => ResultMemory::Own,
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => ResultMemory::Own,
             Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::Random { .. } => {
                 ResultMemory::Own
@@ -396,7 +412,7 @@ impl Op {
             Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Ranks { .. } => false,
             Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) | Op::Linalg(_) => false,
             Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
-            Op::Collective(_) | Op::Wait => false,
+            Op::Collective(_) | Op::Wait | Op::Transfer(_) => false,
         }
     }
 

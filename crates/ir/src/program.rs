@@ -270,7 +270,7 @@ impl Program {
 
     /// Checks that the program is valid: every variable defined once and before its use, every
     /// equation accepted by `infer` with the stored specs, every collective that is started waited
-    /// for, and valid updates.
+    /// for, every copy to the host and back ended once, and valid updates.
     ///
     /// ```
     /// # use pullback_ir::{DType, Program, Spec};
@@ -352,6 +352,7 @@ impl Program {
             return Err(wrong(format!("the output {v} is not defined")));
         }
         self.check_waits()?;
+        self.check_transfers()?;
         let mut replaced = vec![false; self.inputs.len()];
         for &(output, input) in &self.updates {
             let (Some(&o), Some(&i)) = (self.outputs.get(output), self.inputs.get(input)) else {

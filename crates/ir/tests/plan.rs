@@ -2,8 +2,8 @@
 
 mod random_programs;
 
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::*;
+use pullback_ir::pass::{HostLink, Target, offload};
 use pullback_ir::*;
 use random_programs::{random_program, sum_of};
 use std::collections::HashMap;
@@ -74,6 +74,7 @@ impl Replay<'_> {
         match base {
             Base::Arena => end <= self.plan.arena,
             Base::Constants => end <= self.plan.constants,
+            Base::Host => end <= self.plan.host,
             Base::Input(i) => end <= self.program.spec(self.program.inputs[i]).bytes(),
             Base::Output(k) => end <= self.program.spec(self.program.outputs[k]).bytes(),
         }
@@ -111,6 +112,18 @@ impl Replay<'_> {
                 "it costs nothing"
             );
             equation.inputs.iter().for_each(|&v| self.check(v, "waited for"));
+            return;
+        } else if let Op::Transfer(step) = equation.op {
+            // A copy may be made at any time between its two steps.
+            let (x, y) = (equation.inputs[0], equation.outputs[0]);
+            self.values[y.index()] = self.values[x.index()].clone();
+            equation.inputs.iter().for_each(|&v| self.check(v, step.name()));
+            let [from, to] = [x, y].map(|v| &self.plan.locations[v.index()]);
+            match step.starts() {
+                true => self.fill(y),
+                false => assert_eq!(to, from, "it costs nothing"),
+            }
+            assert_eq!(to.base == Base::Host, step.is_on_host());
             return;
         } else {
             for &v in &equation.outputs {
@@ -320,6 +333,31 @@ fn nothing_is_read_after_it_was_overwritten() {
             .sum();
         assert!(plan.arena <= all, "worse than no reuse");
     }
+}
+
+#[test]
+fn values_that_leave_and_come_back_are_not_overwritten() {
+    let link = HostLink { out: 40, back: 60, memory: 1000, narrow: 1000, wide: 1000 };
+    let target = Target { host: Some(link), ..Target::default() };
+    let mut moved = 0;
+    for seed in 0..2000 {
+        let program = random_program(seed, 1 + seed as usize % 40);
+        let peak = replay_on(&program, target).peak();
+        for bytes in [peak / 2, peak - peak / 8] {
+            let away = offload(&program, bytes, target);
+            away.verify_deeply().unwrap_or_else(|e| panic!("{e}\n{away}"));
+            let plan = replay_on(&away, target);
+            moved += usize::from(plan.host > 0);
+            assert!(
+                plan.peak() < peak || plan.host == 0 && plan.peak() == peak,
+                "{} of {peak}\n{program}{away}",
+                plan.peak()
+            );
+            // Where views of kernels' results lie as their readers want them.
+            replay_on(&away, Target { strided_results: true, ..target });
+        }
+    }
+    assert!(moved > 500, "only {moved}");
 }
 
 fn f32s(shape: &[usize]) -> Spec {

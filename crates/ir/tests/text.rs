@@ -92,7 +92,7 @@ fn ops() -> impl Strategy<Value = Op> {
             Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
                 unreachable!("not among the forms")
             }
-            Op::Collective(_) | Op::Wait => unreachable!("not among the forms"),
+            Op::Collective(_) | Op::Wait | Op::Transfer(_) => unreachable!("not among the forms"),
             Op::Conv(mut conv) => {
                 conv.groups = n;
                 conv.windows = windows;

@@ -3,6 +3,8 @@
 
 mod device_second;
 
+#[path = "second_device/away.rs"]
+mod away;
 #[path = "second_device/beside.rs"]
 mod beside;
 #[path = "second_device/compiled.rs"]

@@ -23,10 +23,12 @@ use std::sync::Arc;
 /// A program as steps over memory.
 pub(super) struct ProgramCode {
     pub(super) steps: Vec<KernelCall>,
-    /// The memory of this call: arena, constants, inputs, outputs.
+    /// The memory of this call: arena, constants, that of values that are away, inputs, outputs.
     pub(super) bases: BasePointers,
     /// Held because `bases` points into it.
     _constants: Buffer,
+    /// The same.
+    _host: Buffer,
     inputs: usize,
     /// The same steps, those on a few elements joined into straight-line code.
     #[cfg(target_arch = "x86_64")]
@@ -48,7 +50,8 @@ unsafe impl Sync for BasePointers {}
 /// Positions among the bases.
 pub(super) const ARENA: usize = 0;
 pub(super) const CONSTANTS: usize = 1;
-pub(super) const FIRST: usize = 2;
+pub(super) const HOST: usize = 2;
+pub(super) const FIRST: usize = 3;
 
 /// One kernel call.
 pub(super) struct KernelCall {
@@ -315,6 +318,8 @@ impl ProgramCode {
         compiler.moves(&mut steps);
         let mut bases = vec![std::ptr::null_mut(); FIRST];
         bases[CONSTANTS] = constants.as_mut_ptr();
+        let mut host = allocate("values that are offloaded", plan.host)?;
+        bases[HOST] = host.as_mut_ptr();
         let scratch = FIRST + program.inputs.len() + program.outputs.len();
         bases.resize(scratch + 1, std::ptr::null_mut());
         #[cfg(target_arch = "x86_64")]
@@ -330,6 +335,7 @@ impl ProgramCode {
             steps,
             bases: BasePointers(bases),
             _constants: constants,
+            _host: host,
             inputs: program.inputs.len(),
             #[cfg(target_arch = "x86_64")]
             parts,

@@ -1,6 +1,6 @@
 //! Equations and their plan become kernel calls on places in memory.
 
-use super::code::{ARENA, Action, CONSTANTS, FIRST, KernelCall, StepOperand, StepResult};
+use super::code::{ARENA, Action, CONSTANTS, FIRST, HOST, KernelCall, StepOperand, StepResult};
 use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight;
@@ -23,6 +23,7 @@ impl Compiler<'_> {
         match base {
             Base::Arena => ARENA,
             Base::Constants => CONSTANTS,
+            Base::Host => HOST,
             Base::Input(i) => FIRST + i,
             Base::Output(k) => FIRST + self.program.inputs.len() + k,
         }
@@ -85,6 +86,7 @@ impl Compiler<'_> {
             }
             // It has the slot of its operand, and steps run in the order of equations.
             Op::After => {}
+            Op::Transfer(step) if !step.starts() => {}
             // Its operands are those of the start, which waits for nothing.
             Op::Wait => {
                 if let Some(flight) = self.flight(equation.inputs[0]) {

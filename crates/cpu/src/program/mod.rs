@@ -262,7 +262,8 @@ impl Running<'_, '_> {
     }
 
     /// A copy of a result of an equation that has run, if it still exists, which it does until the
-    /// next step. `None` of literals, which are not computed.
+    /// next step. `None` of literals, which are not computed, and
+    /// of what is on the host.
     ///
     /// # Errors
     /// If the equation has not run.
@@ -277,7 +278,7 @@ impl Running<'_, '_> {
         let (location, spec) = (&self.planned.plan().locations[v.index()], program.spec(v));
         let (buffer, start): (&Buffer, usize) = match location.base {
             Base::Arena => (self.arena.memory(), location.start),
-            Base::Constants => return Ok(None),
+            Base::Constants | Base::Host => return Ok(None),
             Base::Input(i) => {
                 let (BoundInput::Read(_, start) | BoundInput::Write(_, start)) = &self.inputs[i];
                 (self.inputs[i].buffer(), start + location.start)

@@ -24,7 +24,7 @@ mod window;
 pub use checked::{Checked, check};
 pub use view::view_shape;
 
-use crate::{DType, Device, Error, ErrorKind, Op, Random, Result, Scalar, Shape, Spec};
+use crate::{DType, Device, Error, ErrorKind, Op, Random, Result, Scalar, Shape, Spec, Transfer};
 use smallvec::{SmallVec, smallvec};
 
 /// The specs of an op's results; nearly always one.
@@ -95,7 +95,7 @@ fn rules(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => one(op, inputs),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => one(op, inputs),
         Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => one(op, inputs),
-        Op::To(_) | Op::Collective(_) | Op::Wait => one(op, inputs),
+        Op::To(_) | Op::Collective(_) | Op::Wait | Op::Transfer(_) => one(op, inputs),
         Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => one(op, inputs),
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => one(op, inputs),
         Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => one(op, inputs),
@@ -167,6 +167,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         },
         Op::Collective(of) => collective::collective(of, inputs),
         Op::Wait => collective::wait(inputs),
+        Op::Transfer(step) => transfer(*step, inputs),
         Op::View(v) => view::view(v, operands(op.name(), inputs)?),
         Op::Put(views) => view::put(views, operands("put", inputs)?),
         Op::Pad(padding) => movement::pad(padding, operands("pad", inputs)?),
@@ -230,4 +231,19 @@ fn check_index(op: &'static str, index: &Spec) -> Result<()> {
         return Ok(());
     }
     Err(Error::dtype(op, format!("indices must be i64, not {}", index.dtype)).on([index]))
+}
+
+/// A value on its way is what it was.
+fn transfer(step: Transfer, inputs: &[&Spec]) -> Result<Spec> {
+    if step.starts() {
+        return Ok(operands::<1>(step.name(), inputs)?[0].clone());
+    }
+    let [made, of] = operands(step.name(), inputs)?;
+    match made == of {
+        true => Ok(made.clone()),
+        false => {
+            let message = format!("a copy of {of} is no {made}");
+            Err(Error::argument(step.name(), message).on([made, of]))
+        }
+    }
 }

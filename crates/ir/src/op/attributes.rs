@@ -227,3 +227,66 @@ impl Linalg {
         }
     }
 }
+
+/// A step of a value's way to memory of the host and back, beside what is computed meanwhile
+/// ([`offload`](crate::pass::offload())):
+///
+/// ```text
+/// let s: f32[9] = offload x         starts to copy x, whose memory is kept up to …
+/// let h: f32[9] = offloaded s x     … here: h is complete
+/// let b: f32[9] = restore h         starts to copy back, into memory of its own; h is kept up to …
+/// let y: f32[9] = restored b h      … here: y is x
+/// ```
+///
+/// `s` and `h` are in memory of the host, which only these steps read; their specs are those of the
+/// value, on its device. Like [`Op::Wait`](crate::Op::Wait), the two that end a copy have the
+/// memory of their first operand and cost nothing but the time that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transfer {
+    /// Starts to copy a value to the host.
+    Offload,
+    /// The copy on the host (the result of `Offload`), and the value, which need not be there from
+    /// here on.
+    Offloaded,
+    /// Starts to copy a value back.
+    Restore,
+    /// The value (the result of `Restore`), and its copy on the host, which need not be there from
+    /// here on.
+    Restored,
+}
+
+impl Transfer {
+    /// All, in the order of a value's way.
+    pub const ALL: [Transfer; 4] =
+        [Transfer::Offload, Transfer::Offloaded, Transfer::Restore, Transfer::Restored];
+
+    /// Whether it starts a copy; the others end one.
+    pub fn starts(self) -> bool {
+        matches!(self, Transfer::Offload | Transfer::Restore)
+    }
+
+    /// Whether its result is in memory of the host.
+    pub fn is_on_host(self) -> bool {
+        matches!(self, Transfer::Offload | Transfer::Offloaded)
+    }
+
+    /// What comes before it, if it is not the first.
+    pub fn previous(self) -> Option<Transfer> {
+        match self {
+            Transfer::Offload => None,
+            Transfer::Offloaded => Some(Transfer::Offload),
+            Transfer::Restore => Some(Transfer::Offloaded),
+            Transfer::Restored => Some(Transfer::Restore),
+        }
+    }
+
+    /// Its name in the text of a program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transfer::Offload => "offload",
+            Transfer::Offloaded => "offloaded",
+            Transfer::Restore => "restore",
+            Transfer::Restored => "restored",
+        }
+    }
+}

@@ -2,12 +2,13 @@
 //!
 //! Guarantees: of two equations with equal ops and equal operands the second is removed, and its
 //! results are those of the first. Ops are pure (random numbers are functions of a key), so this
-//! changes nothing; collectives, whose number other workers see, are all kept. Control flow with
+//! changes nothing; collectives, whose number other workers see, are all kept, and so are copies to
+//! the host, each of which has one end. Control flow with
 //! equal programs inside counts as equal; nothing moves into or out of the programs inside.
 //! Idempotent. Unused values are left to `dead_code`.
 
 use super::rebuild::{Rebuild, with_programs};
-use crate::{Program, Var, Vars};
+use crate::{Op, Program, Var, Vars};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
@@ -31,7 +32,7 @@ pub fn common_subexpressions(program: &Program) -> Program {
     for e in &program.equations {
         let inputs = new.inputs(e);
         let op = with_programs(&e.op, common_subexpressions);
-        if op.is_ordered() {
+        if op.is_ordered() || matches!(op, Op::Transfer(_)) {
             new.keep_as(e, op, inputs);
             continue;
         }

@@ -72,7 +72,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
         }
         Op::Flow(flow) => return fold_flow(new, e, flow, inputs, evaluate),
         // What waits must not be folded.
-        Op::After | Op::Wait => None,
+        Op::After | Op::Wait | Op::Transfer(_) => None,
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } | Op::Reduce(..) => None,
         Op::Gather(_) | Op::Scatter(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => None,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => None,

@@ -25,6 +25,7 @@
 //! | [`stores`] | regions of loops store a value twice, instead of a copy, where a target gains by it | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
 //! | [`overlap`] | starts collectives early and waits for them late | no |
+//! | [`offload`](offload()) | moves what does not fit into a budget to the host, if one is set | no |
 //! | [`plan`] | assigns every value its memory | no |
 
 mod budget;
@@ -38,6 +39,7 @@ mod inline;
 mod layout;
 mod losses;
 mod norms;
+mod offload;
 mod ordered;
 mod overlap;
 mod pipeline;
@@ -60,10 +62,11 @@ pub use inline::{has_bodies, inline};
 pub use layout::layout;
 pub use losses::losses;
 pub use norms::norms;
+pub use offload::{Offloaded, OffloadedValue, duration, nanoseconds, offload, offloaded};
 pub use overlap::{overlap, overlap_on};
 pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule, schedule_on};
 pub use simplify::{REWRITES, Rewrite, simplify};
 pub use stores::stores;
-pub use target::{Epilogue, Target};
+pub use target::{Epilogue, HostLink, Target};

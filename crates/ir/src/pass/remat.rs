@@ -105,7 +105,7 @@ impl RematFacts {
             };
             for (k, v) in e.inputs.iter().enumerate() {
                 // What `after` and `wait` wait for is not kept alive by them.
-                let waits = matches!(e.op, Op::After | Op::Wait);
+                let waits = matches!(e.op, Op::After | Op::Wait | Op::Transfer(_));
                 let until = if waits && k > 0 { i } else { until };
                 last[v.index()] = last[v.index()].max(until);
             }

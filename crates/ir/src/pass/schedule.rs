@@ -14,7 +14,7 @@
 
 use super::Target;
 use super::rebuild::with_programs;
-use crate::{Equation, Op, Program, Var};
+use crate::{Equation, Op, Program, Transfer, Var};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -139,7 +139,10 @@ fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
             Op::View(_) | Op::After | Op::Wait => {
                 roots[e.outputs[0].index()] = roots[e.inputs[0].index()]
             }
-            Op::Literal { .. } | Op::Iota { .. } => {}
+            Op::Transfer(step) if !step.starts() => {
+                roots[e.outputs[0].index()] = roots[e.inputs[0].index()]
+            }
+            Op::Literal { .. } | Op::Iota { .. } | Op::Transfer(Transfer::Offload) => {}
             _ => e.outputs.iter().for_each(|v| bytes[v.index()] = program.spec(*v).bytes()),
         }
     }

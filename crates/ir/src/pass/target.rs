@@ -45,6 +45,25 @@ pub struct Target {
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
+    /// How values are copied to memory of the host and back while a program runs
+    /// ([`offload`](super::offload())); `None`: not at all.
+    pub host: Option<HostLink>,
+}
+
+/// The way between a device and memory of its host, and what the device does meanwhile: as
+/// measured, in a microsecond each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostLink {
+    /// Bytes from the device, while others come back.
+    pub out: u64,
+    /// Bytes to the device, while others leave it.
+    pub back: u64,
+    /// Bytes of its own memory that it reads and writes.
+    pub memory: u64,
+    /// Operations of a product in 16 bits.
+    pub narrow: u64,
+    /// Operations of a product in more bits.
+    pub wide: u64,
 }
 
 /// What a backend can compute together with a product of matrices.
@@ -76,6 +95,7 @@ impl Default for Target {
             strided_results: false,
             joins_casts: false,
             scratch: false,
+            host: None,
         }
     }
 }

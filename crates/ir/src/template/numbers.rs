@@ -105,6 +105,7 @@ fn visit_op(op: &mut Op, f: Visit) {
         | Op::Copy
         | Op::After
         | Op::Wait
+        | Op::Transfer(_)
         | Op::Cat(_)
         | Op::Gather(_)
         | Op::Scatter(..) => {}

@@ -245,6 +245,7 @@ impl Op {
             Op::Custom(custom)        => custom.name(),
             Op::Collective(of)        => of.collective.name(),
             Op::Wait                  => "wait",
+            Op::Transfer(step)        => step.name(),
         }
     }
 
@@ -300,7 +301,8 @@ impl Op {
 mod tests {
     use super::*;
     use crate::{
-        Alone, Collective, CollectiveOp, Custom, Flow, GroupHandle, Line, Program, Region, Work,
+        Alone, Collective, CollectiveOp, Custom, Flow, GroupHandle, Line, Program, Region,
+        Transfer, Work,
     };
     use std::collections::BTreeSet;
     use std::fmt::Debug;
@@ -365,13 +367,14 @@ mod tests {
         // Nor have collectives, which name a group of workers that only a run has.
         let (group, line) = (GroupHandle::new(Arc::new(Alone)), Line::caller());
         let all = Op::Collective(Arc::new(CollectiveOp { collective: Collective::Barrier, group, line, started: false }));
-        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom), all, Op::Wait];
+        let transfer = Op::Transfer(Transfer::Offload);
+        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom), all, Op::Wait, transfer];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::To(_), Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
-            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Collective(_), Op::Wait);
+            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Collective(_), Op::Wait, Op::Transfer(_));
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax, Pooling::Take, Pooling::Give(_));
     }

@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::{read_program, region};
-use crate::op::{Combine, Fft, Linalg, Op, Padding};
+use crate::op::{Combine, Fft, Linalg, Op, Padding, Transfer};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{Collective, DType, Device, Real, Scalar, Shape, Span, Spec, View};
 use std::collections::HashMap;
@@ -35,8 +35,10 @@ impl FromStr for Spec {
 }
 
 /// The minimal form of each op by its name: programs have thousands of ops.
-static FORMS: LazyLock<HashMap<&str, Op>> =
-    LazyLock::new(|| Op::forms().map(|form| (form.name(), form)).collect());
+static FORMS: LazyLock<HashMap<&str, Op>> = LazyLock::new(|| {
+    let transfers = Transfer::ALL.into_iter().map(Op::Transfer);
+    Op::forms().chain(transfers).map(|form| (form.name(), form)).collect()
+});
 
 /// An op: its name, looked up among the forms, then the attributes that the form has.
 pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
@@ -120,7 +122,7 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         })?,
         Op::Fused(form) => Op::Fused(super::fused::parse(c, form)?),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
-        Op::Select | Op::Copy | Op::After | Op::Dot => form,
+        Op::Select | Op::Copy | Op::After | Op::Dot | Op::Transfer(_) => form,
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
             return Err(c.error("unknown op"));
         }

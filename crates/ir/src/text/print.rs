@@ -97,6 +97,7 @@ impl Display for Op {
             Op::Fused(fused) => super::fused::print(f, *fused),
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Ok(()),
             Op::Select | Op::Copy | Op::After | Op::Wait | Op::Dot | Op::View(_) => Ok(()),
+            Op::Transfer(_) => Ok(()),
             Op::Collective(of) => of.fmt(f),
             Op::Custom(_) => Ok(()),
         }

@@ -21,6 +21,13 @@ pub(super) const SUMS: Limits = Limits {
     biased_products: true,
 };
 
+/// A device that copies a byte in the time of forty accesses to its memory.
+const LINK: HostLink = HostLink { out: 100, back: 100, memory: 4000, narrow: 4000, wide: 4000 };
+
+fn away() -> Target {
+    Target { host: Some(LINK), ..Target::default() }
+}
+
 fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
     match name {
         "dead_code" => Box::new(dead_code),
@@ -41,6 +48,13 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "schedule_with_casts" => {
             Box::new(|p| schedule_on(p, Target { joins_casts: true, ..Target::default() }))
         }
+        "offload" => Box::new(|p| {
+            let whole = plan::plan(p, away()).peak();
+            let moved = offload(p, whole * 5 / 8, away());
+            assert!(plan::plan(&moved, away()).peak() <= whole * 5 / 8, "{moved}");
+            moved
+        }),
+        "offload_all" => Box::new(|p| offload(p, 0, away())),
         "standard" => Box::new(|p| {
             Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()
         }),

@@ -231,7 +231,7 @@ pub fn run(program: &Program, inputs: &[Data]) -> Vec<Data> {
                 places(&layout).into_iter().zip(of[0]).for_each(|(p, &v)| out[p] = v);
                 vec![out]
             }
-            Op::After => vec![of[0].to_vec()],
+            Op::After | Op::Transfer(_) => vec![of[0].to_vec()],
             Op::Cat(axis) => {
                 let mut out = Vec::new();
                 let outer: usize = spec.shape[..*axis].iter().product();

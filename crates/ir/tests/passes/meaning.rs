@@ -19,6 +19,12 @@ pub fn same_bits(a: &[Data], b: &[Data]) -> bool {
             .all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
 }
 
+/// A device whose programs may keep values on the host.
+fn away() -> Target {
+    let link = HostLink { out: 100, back: 100, memory: 4000, narrow: 4000, wide: 4000 };
+    Target { host: Some(link), ..Target::default() }
+}
+
 /// Runs a pass on a random program and checks the guarantees of every pass.
 fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) -> Program) {
     let mut choices = Choices(seed, 0);
@@ -132,6 +138,26 @@ proptest! {
     }
 
     #[test]
+    fn offload_keeps_results_and_lowers_the_peak(seed in choices()) {
+        for share in [0, 3] {
+            check(seed.clone(), false, false, |p| {
+                let whole = plan::plan(p, away()).peak();
+                let after = offload(p, whole * share / 4, away());
+                assert!(plan::plan(&after, away()).peak() <= whole);
+                after
+            });
+        }
+    }
+
+    #[test]
+    fn passes_keep_what_is_on_its_way(seed in choices()) {
+        let away = |p: &Program| offload(p, 0, away());
+        check(seed.clone(), false, false, |p| schedule(&common_subexpressions(&dead_code(&away(p)))));
+        check(seed.clone(), false, false, |p| fuse(&remat_where(&away(p), Remat { near: 1, worth: 0 })));
+        check(seed, true, false, |p| Pipeline::standard(Target::default(), evaluate).verified(true).run(&away(p)).unwrap());
+    }
+
+    #[test]
     fn the_whole_pipeline_keeps_results(seed in choices()) {
         check(seed, true, false, |p| Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap());
     }
@@ -183,6 +209,34 @@ proptest! {
             assert_eq!(found.program.updates, program.updates);
             let made = run(&found.program, &inputs);
             assert!(same_bits(&expected, &made), "{program}became\n{}", found.program);
+        }
+    }
+
+    #[test]
+    fn budget_keeps_its_word_where_values_may_wait_on_the_host(seed in choices()) {
+        let mut choices = Choices(seed, 0);
+        let size = 4 + choices.below(28);
+        let program = there_and_back(choices.program(size, false));
+        let inputs = choices.inputs(&program, false);
+        let expected = run(&program, &inputs);
+        let alone = least(&budget(&program, 0, Target::default()).unwrap_err());
+        let least = least(&budget(&program, 0, away()).unwrap_err());
+        assert!(least <= alone, "{least} with the host, {alone} without");
+        for bytes in [least, (least + alone) / 2, alone] {
+            let found = budget(&program, bytes, away()).expect("the least is met");
+            let compiled = found.rest(away()).verified(true).run(&found.program).expect("a program");
+            let plan = plan::plan(&compiled, away());
+            assert!(plan.peak() <= bytes && plan.peak() == found.report.peak, "{:?}", found.report);
+            assert_eq!(plan.host, found.report.host);
+            assert_eq!(plan.host > 0, !found.offloaded.is_empty());
+            let moved: usize = found.offloaded.iter().map(|value| value.bytes).sum();
+            assert_eq!(moved, found.report.offloaded);
+            assert_eq!(compiled.updates, program.updates);
+            if bytes == least {
+                // Fusion may group sums otherwise, so what is computed is compared before it.
+                let made = run(&offload(&found.program, 0, away()), &inputs);
+                assert!(same_bits(&expected, &made), "{program}became\n{}", found.program);
+            }
         }
     }
 }

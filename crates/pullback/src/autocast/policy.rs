@@ -46,6 +46,7 @@ pub(super) fn policy(op: &Op) -> Policy {
         Op::Region(_) | Op::DotRegion(_) => Promote,
         Op::Flow(_)            => Promote,
         Op::After | Op::Wait   => Promote,
+        Op::Transfer(_)        => Promote,
         // All workers must send the same dtype, also where autocast is on at some of them only.
         Op::Collective(_)      => Promote,
         // What is inside a custom op was cast where it was traced.

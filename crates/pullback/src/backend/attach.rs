@@ -198,6 +198,13 @@ pub(crate) fn target(device: Option<Device>) -> pass::Target {
     }
 }
 
+/// The description of a device for passes that may keep values on the host.
+pub(crate) fn target_within_budget(device: Option<Device>) -> pass::Target {
+    let link = |device: Device| find(device).ok()?.backend.host_link();
+    let host = device.filter(|&device| device != Device::Cpu).and_then(link);
+    pass::Target { host, ..target(device) }
+}
+
 /// The kernels of a program on a GPU, which need not be there.
 pub(crate) fn planned_kernels(program: &Program, device: Device) -> Result<Vec<KernelCode>> {
     /// Of the chip for which code is generated where there is none.

@@ -175,7 +175,7 @@ pub(super) trait BySteps {
     /// Runs the next step.
     fn step(&mut self) -> Result<()>;
 
-    /// A dense copy of what an equation has just made, unless it is a literal.
+    /// A dense copy of what an equation has just made, unless it is a literal or on the host.
     fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>>;
 }
 
@@ -220,7 +220,7 @@ impl BySteps for OnDevice<'_> {
         let (home, spec) = (&self.planned.plan().locations[v.index()], program.spec(v));
         let (memory, start) = match home.base {
             Base::Arena => (self.bases.arena, 0),
-            Base::Constants => return Ok(None),
+            Base::Constants | Base::Host => return Ok(None),
             Base::Input(i) => self.bases.inputs[i],
             Base::Output(k) => {
                 let at = self.planned.fresh().partition_point(|o| o.0 < k);

@@ -16,7 +16,7 @@ mod profile;
 mod stats;
 
 pub use attach::attach;
-pub(crate) use attach::{Block, find, planned_kernels, target, why_missing};
+pub(crate) use attach::{Block, find, planned_kernels, target, target_within_budget, why_missing};
 pub(crate) use code::INLINE;
 pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};

@@ -134,6 +134,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Select | Op::Cast(_) | Op::Copy  => Pointwise,
         Op::To(_)                            => Pointwise,
         Op::After | Op::Wait                 => ByHand(view::after),
+        Op::Transfer(_)                      => ByHand(view::after),
         Op::View(View::Broadcast(_))         => ByHand(view::broadcast),
         Op::View(v)                          => Axes(Op::View(view::shifted(v, n))),
         Op::Put(views)                       => Axes(Op::Put(views.iter().map(|v| view::shifted(v, n)).collect())),

@@ -10,7 +10,7 @@ use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, autocast, backend, fail, kinks, mode,
 };
-use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
+use pullback_ir::pass::{self, BudgetReport, Constant, OffloadedValue, Pipeline, Stage};
 use pullback_ir::template::Lifted;
 use pullback_ir::{Line, Op, Program, Stopwatch};
 use rustc_hash::FxHashSet;
@@ -57,6 +57,8 @@ pub(super) struct Specialisation {
     /// limit and no cost.
     pub limit: Option<usize>,
     pub budget: Option<BudgetReport>,
+    /// What waits on the host for a time.
+    pub offloaded: Vec<OffloadedValue>,
     /// The most bytes that the last call took, where a budget was set: what is held between calls,
     /// and the rise of the pool's counter.
     pub measured: Option<usize>,
@@ -156,6 +158,7 @@ pub(super) struct Made {
     pub program: Program,
     pub stages: Vec<Summary>,
     pub budget: Option<BudgetReport>,
+    pub offloaded: Vec<OffloadedValue>,
     pub time: Duration,
     /// What its inputs after all captured tensors are.
     pub lifted: Vec<Lifted>,
@@ -173,6 +176,7 @@ impl Specialisation {
             program: passed.program,
             stages: passed.stages.iter().map(summary).collect(),
             budget: passed.budget,
+            offloaded: passed.offloaded,
             time: start.elapsed(),
             lifted: Vec::new(),
             filled: false,
@@ -237,6 +241,7 @@ impl Specialisation {
             stages: made.stages,
             limit,
             budget: made.budget,
+            offloaded: made.offloaded,
             measured: None,
             timing,
             outputs: Vec::new(),
@@ -321,6 +326,7 @@ pub(super) struct Passed {
     pub program: Program,
     pub stages: Vec<Stage>,
     pub budget: Option<BudgetReport>,
+    pub offloaded: Vec<OffloadedValue>,
 }
 
 /// Runs the passes, with the kernels for folding constants, within a budget if there is one.
@@ -335,12 +341,13 @@ pub(super) fn passes(
         Some(verify) => pipeline.verified(verify),
         None => pipeline,
     };
-    let target = backend::target(program.device());
     let Some(bytes) = budget else {
+        let target = backend::target(program.device());
         let (program, stages) =
             verified(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
-        return Ok(Passed { program, stages, budget: None });
+        return Ok(Passed { program, stages, budget: None, offloaded: Vec::new() });
     };
+    let target = backend::target_within_budget(program.device());
     let (program, mut stages) =
         verified(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
     let start = Stopwatch::start();
@@ -353,10 +360,10 @@ pub(super) fn passes(
         time: start.elapsed(),
     });
     // This also checks what the budget made of the program.
-    let (program, rest) =
-        verified(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
+    let (program, rest) = verified(budgeted.rest(target)).run_in_stages(&budgeted.program)?;
     stages.extend(rest);
-    Ok(Passed { program, stages, budget: Some(budgeted.report) })
+    let pass::Budgeted { report, offloaded, .. } = budgeted;
+    Ok(Passed { program, stages, budget: Some(report), offloaded })
 }
 
 /// A program after all passes.

@@ -307,7 +307,8 @@ impl Open {
             // This also checks it.
             let executable = Executable::new(&program).ok()?;
             let stages = Vec::new();
-            Some((Made { program, stages, budget: None, time, lifted, filled: true }, executable))
+            let (budget, offloaded, filled) = (None, Vec::new(), true);
+            Some((Made { program, stages, budget, offloaded, time, lifted, filled }, executable))
         };
         match filled() {
             Some((made, executable)) => {

@@ -6,7 +6,7 @@ use super::kernels::kernel_table;
 use crate::backend::KernelCode;
 use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
-use pullback_ir::pass::{Apart, BudgetReport};
+use pullback_ir::pass::{Apart, BudgetReport, OffloadedValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use std::time::Duration;
 const KERNELS: usize = 25;
 /// Lines of what was not fused, at most.
 const APART: usize = 12;
+/// Lines of what is offloaded, at most.
+const OFFLOADED: usize = 12;
 /// Bytes of a value that is worth a line there: below, it stays in a cache.
 const LARGE: usize = 1 << 16;
 
@@ -62,6 +64,9 @@ pub struct Specialised {
     pub peak: usize,
     /// What [`Jit::memory_budget`](crate::Jit::memory_budget) cost, where one was set.
     pub budget: Option<BudgetReport>,
+    /// What waits on the host for a time, where a budget was set on a device that can do that: what
+    /// its copies cost, and what it would to compute it again.
+    pub offloaded: Vec<OffloadedValue>,
     /// The peak of the last call by the pool's counters, where a budget was set; `None` before the
     /// first call, and on other devices than the CPU. It counts what the plan counts, and also
     /// scratch memory of kernels, copies of arguments that are not contiguous, and allocations of
@@ -123,6 +128,7 @@ impl Specialisation {
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
             budget: self.budget,
+            offloaded: self.offloaded.clone(),
             measured: self.measured,
             peak_by_line: plan
                 .by_place()
@@ -264,6 +270,12 @@ impl fmt::Display for Specialised {
         if let Some(report) = &self.budget {
             for line in report.to_string().lines() {
                 writeln!(f, "  {line}")?;
+            }
+            for value in self.offloaded.iter().take(OFFLOADED) {
+                writeln!(f, "    {value}")?;
+            }
+            if let more @ 1.. = self.offloaded.len().saturating_sub(OFFLOADED) {
+                writeln!(f, "    and {more} more (`Specialised::offloaded`)")?;
             }
             match self.measured {
                 Some(bytes) => {

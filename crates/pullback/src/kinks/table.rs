@@ -108,7 +108,7 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
         Op::Binary(f)           => ops::binary::kink(*f),
         // `bool` results: functions that select by them report their own kinks.
         Op::Compare(_) | Op::Select => None,
-        Op::Cast(_) | Op::Copy | Op::To(_) | Op::After | Op::Wait => None,
+        Op::Cast(_) | Op::Copy | Op::To(_) | Op::After | Op::Wait | Op::Transfer(_) => None,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
         Op::Scatter(_, combine) => match combine {
             Combine::Max | Combine::Min => Some((KinkKind::Scatter, mask::scattered)),

@@ -184,6 +184,33 @@ pub trait Packed: Send + Sync {
     fn bytes_at_rest(&self) -> usize {
         self.bytes()
     }
+
+    /// Whether [`Packed::unpack`] gives the value bit by bit, so that a
+    /// [`MemoryBudget`](crate::MemoryBudget) may compute others again from it. Unless defined, it
+    /// need not.
+    ///
+    /// ```
+    /// # use pullback::{Packed, Result, Tensor};
+    /// /// Keeps the value as it is.
+    /// struct Kept(Tensor);
+    /// impl Packed for Kept {
+    ///     fn unpack(&self) -> Result<Tensor> {
+    ///         Ok(self.0.clone())
+    ///     }
+    ///     fn bytes(&self) -> usize {
+    ///         self.0.spec().bytes()
+    ///     }
+    ///     fn is_exact(&self) -> bool {
+    ///         true
+    ///     }
+    /// }
+    /// let packed = Kept(Tensor::from([0.1]));
+    /// assert!(packed.is_exact() && packed.unpack()?.to_vec::<f64>() == [0.1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    fn is_exact(&self) -> bool {
+        false
+    }
 }
 
 /// A value that a node is about to save.

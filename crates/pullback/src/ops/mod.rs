@@ -99,7 +99,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         }
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
         Op::To(_) => linear("`dy` on the old device", |f, i, dy| dy.to(f.in_spec(i).device)),
-        Op::After | Op::Wait => after_row(),
+        Op::After | Op::Wait | Op::Transfer(_) => after_row(),
         Op::View(v) => view::row(v),
         Op::Put(_) => view::put_row(),
         Op::Pad(_) => movement::pad_row(),

@@ -5,6 +5,7 @@ use super::{BLOCK, exclusive, peak, taken};
 use pullback::{
     DType, ErrorKind, Key, MemoryBudget, Offload, Pack, Packed, Result, SavedValue, Tensor, catch,
 };
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// Keeps half the bits.
@@ -100,6 +101,70 @@ fn what_costs_more_than_packing_is_packed_and_the_rest_is_dropped() {
     assert!(mixed.dropped > 0 && mixed.packed > 0, "{mixed}");
     assert!(mixed.work_again < never.work_again / 4, "{mixed}\n{never}");
     assert!(mixed.packed < always.packed, "{mixed}\n{names:?}");
+}
+
+/// As [`Elsewhere`], but says that it is exact, and counts what is asked back.
+#[derive(Default)]
+struct Faithful(Mutex<Vec<String>>, Arc<AtomicUsize>);
+struct Same(Tensor, Arc<AtomicUsize>);
+
+impl Pack for Faithful {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        self.0.lock().unwrap().push(value.name().to_string());
+        Ok(Some(Arc::new(Same(value.tensor().deep_clone(), self.1.clone()))))
+    }
+}
+
+impl Packed for Same {
+    fn unpack(&self) -> Result<Tensor> {
+        self.1.fetch_add(1, SeqCst);
+        Ok(self.0.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_is_cheap_is_computed_again_from_what_was_packed() {
+    let _lock = exclusive();
+    let x = Key::new(1).normal([32, 128], DType::F32, 0.0, 1.0).requires_grad();
+    let w = Key::new(2).normal([128, 128], DType::F32, 0.0, 0.1).requires_grad();
+    layers(&x, &w).backward().unwrap();
+    let expected = taken(&[&x, &w]);
+    let run = |packer: Arc<dyn Pack>, times: usize| {
+        let budget = MemoryBudget::new(3 * BLOCK).or_pack(packer).packing_costs(32.0);
+        for _ in 0..times {
+            budget.run(|| layers(&x, &w)).backward().unwrap();
+            assert_eq!(taken(&[&x, &w]), expected);
+        }
+        let used = budget.used();
+        assert!(used.kept <= 3 * BLOCK, "{used}");
+        used
+    };
+    let unsaid = Arc::new(Elsewhere::default());
+    let faithful = Arc::new(Faithful::default());
+    let (blind, seeing) = (run(unsaid.clone(), 1), run(faithful.clone(), 1));
+    // What a product reads is a sine of what was packed: it is made again, and not packed too.
+    let of_products =
+        |all: &Mutex<Vec<String>>| all.lock().unwrap().iter().filter(|name| *name == "dot").count();
+    assert!(of_products(&unsaid.0) > 2, "{:?}", unsaid.0);
+    assert_eq!(of_products(&faithful.0), 0, "{:?}", faithful.0);
+    assert!(seeing.packed < blind.packed && seeing.dropped > 2, "{seeing}\n{blind}");
+    // Two products that were kept make room, and run again; a sine is a few operations.
+    assert!(seeing.work_again < (2 * 300 + 8 * 20) * 32 * 128, "{seeing}");
+    // Each comes back once, also for what is made of it.
+    let asked = faithful.1.load(SeqCst);
+    assert!(asked <= seeing.packed, "{asked} of {seeing}");
+    // And nothing stays from one step to the next.
+    let five = Arc::new(Faithful::default());
+    let again = run(five.clone(), 5);
+    assert!(five.1.load(SeqCst) <= again.packed && again.packed <= 6 * seeing.packed, "{again}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! engine, so sums are its tree.
 
 use super::machine::{Machine, locked};
-use super::{Counters, Queue, Ready, Seen, TIMEOUT, Work, answer};
+use super::{Counters, Queue, Ready, Seen, TIMEOUT, Trips, Work, answer};
 use pullback::backend::{Bases, DeviceFlight, Handle};
 use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{Buffer, Input};
@@ -271,8 +271,15 @@ pub(super) fn on_host(queue: &Queue, op: &Op, inputs: &[Seen], outputs: &[Seen])
 impl Ready {
     /// Runs the steps one by one, as a device does whose queue has no collectives: they are issued
     /// by the thread that runs the program, in its order. Kernels take memory as they go.
-    pub(super) fn run_by_steps(&self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
-        let program = self.planned.program();
+    pub(super) fn run_by_steps(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
+        let planned = self.planned.clone();
+        let program = planned.program();
+        // Step by step, what is on the host stays there from one to the next.
+        let mut trips = match self.trips.take().filter(|_| step.is_some_and(|step| step > 0)) {
+            Some(trips) => trips,
+            None => Trips::new(&self.on, planned.plan().host, step.is_some())?,
+        };
+        let mut done = 0;
         let mut flights: HashMap<Var, Flight> = HashMap::new();
         let steps = step.map_or(0..self.steps.len(), |step| step..step + 1);
         for i in steps {
@@ -280,7 +287,13 @@ impl Ready {
             if equation.is_some_and(|e| e.op.takes_scratch()) {
                 self.on.take_scratch()?;
             }
+            // What ends a copy is no step of the CPU's.
+            let upto = self.steps[i].equation;
+            let skipped = program.equations.get(done..upto).unwrap_or_default();
+            skipped.iter().try_for_each(|e| trips.end(self, e))?;
+            done = upto;
             match equation.map(|e| (e, &e.op)) {
+                Some((e, Op::Transfer(step))) => trips.start(self, *step, e, memory)?,
                 Some((e, Op::Collective(of))) => {
                     let to = self.seen(e.outputs[0], memory).expect("a result is no constant");
                     let from: Option<Vec<Seen>> =
@@ -305,16 +318,19 @@ impl Ready {
                 _ => self.tell(memory, Some(i)),
             }
         }
+        if step.is_some_and(|step| step + 1 < self.steps.len()) {
+            self.trips = Some(trips);
+        }
         Ok(())
     }
 
     /// Where a value of the program is; nowhere if it is a constant.
-    fn seen(&self, v: Var, memory: &Bases<'_>) -> Option<Seen> {
+    pub(super) fn seen(&self, v: Var, memory: &Bases<'_>) -> Option<Seen> {
         let (location, spec) =
             (&self.planned.plan().locations[v.index()], self.planned.program().spec(v));
         let (handle, start): (Handle, usize) = match location.base {
             Base::Arena => (memory.arena, 0),
-            Base::Constants => return None,
+            Base::Constants | Base::Host => return None,
             Base::Input(i) => memory.inputs[i],
             Base::Output(k) => {
                 let at = self.planned.fresh().partition_point(|o| o.0 < k);

@@ -106,6 +106,8 @@ impl Machine {
             Work::Offload(from, start, bytes, copy) => {
                 self.copies.push(Copy::Out(from, start, bytes, copy));
             }
+            Work::Begin(copy) => self.begin(copy)?,
+            Work::End(number) => self.end(number)?,
             Work::Restore(copy, to) => self.copies.push(Copy::Back(copy, to)),
             Work::Settle(memory) => self.copy_of(memory)?,
             Work::Collect(copy, reply) => {

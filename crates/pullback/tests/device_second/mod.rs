@@ -14,7 +14,7 @@ mod copies;
 pub mod exchange;
 mod machine;
 
-use copies::OnHost;
+use copies::{Copy, OnHost, Trips};
 use exchange::{Landing, on_host};
 use machine::Machine;
 use pullback::backend::{
@@ -24,7 +24,7 @@ use pullback::backend::{
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::Prepared;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::pass::{Limits, Target};
+use pullback_ir::pass::{HostLink, Limits, Target};
 use pullback_ir::{Layout, Line, Numerics};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -178,6 +178,24 @@ pub fn channels_last<R>(f: impl FnOnce() -> R) -> R {
     made
 }
 
+/// Runs `f` while programs may keep values on the host.
+pub fn with_host<R>(link: HostLink, f: impl FnOnce() -> R) -> R {
+    let set = |link| *handle().counters.link.lock().unwrap() = link;
+    set(Some(link));
+    let made = f();
+    set(None);
+    made
+}
+
+/// Runs `f` while a run of a program may have so many bytes of the host.
+pub fn host_limited<R>(bytes: u64, f: impl FnOnce() -> R) -> R {
+    let limit = &handle().counters.host_limit;
+    limit.store(bytes, SeqCst);
+    let made = f();
+    limit.store(u64::MAX, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -206,6 +224,11 @@ struct Counters {
     /// How many more requests for scratch are met; the largest number: kernels make none.
     scratch_met: AtomicU64,
     scratch_planned: AtomicBool,
+    /// How values of programs can wait on the host, the most bytes of it that a run may have, and
+    /// the most that one had.
+    link: Mutex<Option<HostLink>>,
+    host_limit: AtomicU64,
+    host_peak: AtomicU64,
     channels_last: AtomicBool,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
@@ -233,6 +256,7 @@ fn handle_of(number: u16) -> &'static Queue {
         let counters = Arc::<Counters>::default();
         counters.limit.store(u64::MAX, SeqCst);
         counters.scratch_met.store(u64::MAX, SeqCst);
+        counters.host_limit.store(u64::MAX, SeqCst);
         let machine = Machine::new(counters.clone());
         let queue = Queue { number, work, counters, next: Arc::default(), machine };
         let run = {
@@ -288,6 +312,9 @@ enum Work {
     Offload(Handle, usize, usize, OnHost),
     Restore(OnHost, Handle),
     Settle(Handle),
+    /// A copy of a program starts, and ends: it is made then.
+    Begin(Copy),
+    End(u64),
     Collect(OnHost, Sender<Result<Vec<u8>>>),
     Flush(Sender<()>),
     Pause(Receiver<()>),
@@ -416,10 +443,10 @@ impl DeviceBackend for Queue {
     fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
         let prepared = Prepared::new(program.clone())?;
         let (steps, planned, on) = (prepared.steps(), program.clone(), self.clone());
-        let is_collective = |op: &Op| matches!(op, Op::Collective(_));
-        let collectives = program.program().equations.iter().any(|e| is_collective(&e.op));
+        let is_aside = |op: &Op| matches!(op, Op::Collective(_) | Op::Transfer(_));
+        let by_steps = program.program().equations.iter().any(|e| is_aside(&e.op));
         let prepared = Arc::new(Mutex::new(prepared));
-        Ok(Box::new(Ready { steps, planned, collectives, prepared, on }))
+        Ok(Box::new(Ready { steps, planned, by_steps, prepared, on, trips: None }))
     }
 
     fn target(&self) -> Target {
@@ -440,12 +467,17 @@ impl DeviceBackend for Queue {
         }
     }
 
+    fn host_link(&self) -> Option<HostLink> {
+        *self.counters.link.lock().unwrap()
+    }
+
     fn statistics(&self) -> PoolStats {
         let c = &self.counters;
         PoolStats {
             live_bytes: c.live.load(SeqCst),
             peak_bytes: c.peak.load(SeqCst),
             allocations: c.allocations.load(SeqCst),
+            pinned_bytes: c.host_peak.load(SeqCst),
             ..PoolStats::default()
         }
     }
@@ -470,10 +502,12 @@ impl DeviceBackend for Queue {
 struct Ready {
     steps: Vec<Step>,
     planned: Arc<Planned>,
-    /// Whether there are collectives among its steps.
-    collectives: bool,
+    /// Whether there are collectives, or copies to the host and back, among its steps.
+    by_steps: bool,
     prepared: Arc<Mutex<Prepared>>,
     on: Queue,
+    /// The copies of a run step by step.
+    trips: Option<Trips>,
 }
 
 impl Ready {
@@ -492,7 +526,7 @@ impl DeviceProgram for Ready {
     fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
         self.on.counters.programs.fetch_add(1, SeqCst);
         self.on.see_numerics();
-        if self.collectives || self.on.counters.scratch_met.load(SeqCst) < u64::MAX {
+        if self.by_steps || self.on.counters.scratch_met.load(SeqCst) < u64::MAX {
             return self.run_by_steps(memory, step);
         }
         self.tell(memory, step);

@@ -6,6 +6,7 @@ use pullback::{
     Backward, Device, ErrorKind, MemoryBudget, Offload, Tensor, catch, jit, memory_report,
     memory_stats_of, reset_peak_of, synchronize, trim_memory,
 };
+use std::sync::Arc;
 
 #[test]
 fn an_error_names_what_was_asked_and_the_lines_that_hold() {
@@ -175,6 +176,39 @@ fn values_wait_on_the_host_and_come_back_in_time() {
     let kept = report(&|| gradients(second(), |f| f()));
     let away = report(&|| gradients(second(), |f| offload.run(f)));
     assert!(away + 10 * (64 << 10) < kept, "{away} of {kept} bytes ({least} of {whole})");
+}
+
+#[test]
+fn products_wait_on_the_host_and_what_is_cheap_is_made_of_them_again() {
+    let _alone = alone();
+    let gradients = |run: &dyn Fn(&dyn Fn() -> Tensor) -> Tensor| {
+        let weight = |i| (sample(&[64, 64], i) * 0.1).to(second()).requires_grad();
+        let weights: Vec<Tensor> = (0..24).map(weight).collect();
+        let x = sample(&[256, 64], 99).to(second());
+        let chain = || {
+            let block = |x: Tensor, w: &[Tensor]| x.matmul(&w[0]).gelu().matmul(&w[1]) + x;
+            weights.chunks(2).fold(x.clone(), block).square().mean()
+        };
+        run(&chain).backward().unwrap();
+        weights.iter().map(|w| bits(&w.grad().unwrap())).collect::<Vec<_>>()
+    };
+    const ONE: usize = 256 * 64 * 4;
+    let wanted = gradients(&|f| f());
+    let all = Offload::to_host().min_bytes(1 << 10).prefetch(2);
+    let (found, moved) = counted(|| gradients(&|f| all.run(f)));
+    assert!(found == wanted);
+    let some = Offload::to_host().min_bytes(1 << 10).prefetch(2);
+    // A product is 32 operations for a byte.
+    let budget = MemoryBudget::new(3 * ONE).or_pack(Arc::new(some.clone())).packing_costs(16.0);
+    let (found, told) = counted(|| gradients(&|f| budget.run(f)));
+    assert!(found == wanted);
+    let used = budget.used();
+    assert!(used.kept <= 3 * ONE && used.dropped > 6 && used.packed > 6, "{used}");
+    assert!(told.offloads + 8 <= moved.offloads, "{told:?} {moved:?}");
+    assert!(told.restores <= told.offloads, "each comes back once: {told:?}");
+    // Two that were kept make room, and run again; all others come back.
+    assert!(used.extra() < 0.15, "{used}");
+    assert_eq!((some.stats().host_bytes, some.stats().held_bytes), (0, 0), "{:?}", some.stats());
 }
 
 #[test]

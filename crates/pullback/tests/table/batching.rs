@@ -102,7 +102,8 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
         },
         Op::Collective(_) => false,
         // Of these there are no samples.
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => false,
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
+        Op::Wait | Op::Transfer(_) => false,
     }
 }
 

@@ -243,7 +243,12 @@ pub fn reorders(op: &Op) -> bool {
         Op::Conv(_) | Op::Pool(_) => true,
         Op::Fft(_) => false,
         Op::Collective(_) => false,
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {
+        Op::Region(_)
+        | Op::DotRegion(_)
+        | Op::Flow(_)
+        | Op::Custom(_)
+        | Op::Wait
+        | Op::Transfer(_) => {
             unreachable!("not among the forms")
         }
         Op::Literal { .. }

@@ -190,7 +190,12 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         Op::Fused(f) => Some(fused(*f, x)),
         // Of one worker.
         Op::Collective(_) => one(x[0].clone()),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {
+        Op::Region(_)
+        | Op::DotRegion(_)
+        | Op::Flow(_)
+        | Op::Custom(_)
+        | Op::Wait
+        | Op::Transfer(_) => {
             unreachable!("not among the forms")
         }
     }

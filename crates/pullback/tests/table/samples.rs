@@ -404,7 +404,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
             }
         }
         // Structure is made of other ops and has tests of its own.
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {}
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {}
+        Op::Wait | Op::Transfer(_) => {}
     }
     out
 }

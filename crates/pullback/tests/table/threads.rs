@@ -198,7 +198,7 @@ fn large(form: &Op) -> Vec<Sample> {
             fused(*f, dice).into_iter().for_each(|(f, inputs)| add(Op::Fused(f), inputs))
         }
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {}
-        Op::Collective(_) | Op::Wait => {}
+        Op::Collective(_) | Op::Wait | Op::Transfer(_) => {}
     }
     out
 }

@@ -47,7 +47,8 @@ pub const ALL: &[Workload] = &[
     Workload { name: "memory_48_blocks_plain", about: "48 transformer blocks of width 1024 on 8 × 1024 positions, autocast to bf16: time and peak of loss and gradients", run: memory::plain },
     Workload { name: "memory_48_blocks_every_block", about: "… with a checkpoint at every block", run: memory::every_block },
     Workload { name: "memory_48_blocks_sqrt", about: "… with a checkpoint at every seventh block", run: memory::sqrt },
-    Workload { name: "memory_48_blocks_offload", about: "… with what backward needs kept on the host (eager only)", run: memory::offload },
+    Workload { name: "memory_48_blocks_offload", about: "… with what backward needs kept on the host; compiled, within a budget", run: memory::offload },
+    Workload { name: "memory_48_blocks_recompute_offload", about: "… with products kept on the host, and the rest computed again (eager only)", run: memory::recompute_offload },
 ];
 
 /// Runs `f` with products of f32 in TF32.
@@ -99,10 +100,13 @@ mod tests {
     }
 
     fn checkpoints_change_no_gradient() {
-        let [plain, each, sqrt] = [memory::plain, memory::every_block, memory::sqrt]
-            .map(|run| run()[0].get("check").expect("a check"));
+        let runs = [memory::plain, memory::every_block, memory::sqrt, memory::offload];
+        let [plain, each, sqrt, away] = runs.map(|run| run()[0].get("check").expect("a check"));
         let near = |check: f64| (check - plain).abs() <= 1e-3 * plain;
-        assert!(near(each) && near(sqrt), "{plain}, {each}, {sqrt}");
+        assert!(near(each) && near(sqrt) && near(away), "{plain}, {each}, {sqrt}, {away}");
+        for row in memory::recompute_offload() {
+            assert!(near(row.get("check").expect("a check")), "{plain}");
+        }
     }
 
     // One test, as workloads seed the global generator.

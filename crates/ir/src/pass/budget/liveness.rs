@@ -4,7 +4,7 @@
 //! root. Some roots are *free*: inputs and outputs are in memory anyway, literals and counters need
 //! none, and tiny values are ignored. All others have a first and a last equation.
 
-use crate::{Op, Program, ResultMemory, Var};
+use crate::{Op, Program, ResultMemory, Transfer, Var};
 
 /// The planner's view of a program.
 pub(super) struct Liveness<'a> {
@@ -47,6 +47,10 @@ impl<'a> Liveness<'a> {
                 // Never recomputed, so in memory in any case.
                 ResultMemory::Own if e.op.is_ordered() => {
                     e.outputs.iter().for_each(|v| free[v.index()] = true);
+                }
+                // On the host.
+                ResultMemory::Own if e.op == Op::Transfer(Transfer::Offload) => {
+                    free[e.outputs[0].index()] = true;
                 }
                 ResultMemory::Own => {}
             }

@@ -20,6 +20,9 @@
 //!    down towards log n, at the cost of work that is done several times. It ends when cuts no
 //!    longer help, or when more than [`MAX_RECOMPUTED`] times the work of the program would be
 //!    recomputed.
+//! 5. On a target whose values can wait on the host, some of them may do so instead (`away.rs`):
+//!    copies take time on their way, and recomputing takes time of the device, so the fastest of
+//!    several programs between the two is taken.
 //!
 //! # Guarantees
 //! The same bits in every result: equations are repeated, never changed, and random numbers are
@@ -29,6 +32,7 @@
 //! well below a second for thousands of equations, a few seconds where the budget is close to the
 //! least or below. Programs inside control flow are not analysed; a loop is recomputed as a whole.
 
+mod away;
 mod cuts;
 mod liveness;
 mod recompute;
@@ -41,8 +45,9 @@ pub use report::BudgetReport;
 pub use work::{op_work, work};
 
 use super::plan::{Plan, plan};
-use super::{Pipeline, Target, dead_code, remat_where};
+use super::{OffloadedValue, Pipeline, Target, dead_code, offload, remat_where};
 use crate::{Error, ErrorKind, Program, Result};
+use away::Away;
 use cuts::Cuts;
 use liveness::Liveness;
 use recompute::recompute;
@@ -54,6 +59,22 @@ pub struct Budgeted {
     pub program: Program,
     /// What was done to it.
     pub report: BudgetReport,
+    /// What waits on the host, if anything: then [`offload`](super::offload()) to the budget is the
+    /// last of the passes that remain ([`Budgeted::rest`]).
+    pub offloaded: Vec<OffloadedValue>,
+}
+
+impl Budgeted {
+    /// The passes that remain: those of [`Pipeline::after_budget`], and
+    /// [`offload`](super::offload()) where something waits on the host.
+    pub fn rest(&self, target: Target) -> Pipeline<'static> {
+        let rest = Pipeline::after_budget(target);
+        let bytes = self.report.budget;
+        match self.offloaded.is_empty() {
+            true => rest,
+            false => rest.then("offload", move |program| offload(program, bytes, target)),
+        }
+    }
 }
 
 /// Recomputes values so that a program fits into this many bytes, before the passes of
@@ -96,10 +117,14 @@ pub fn budget(program: &Program, bytes: usize, target: Target) -> Result<Budgete
     if whole.plan.peak() <= bytes {
         return Ok(search.finished(whole));
     }
-    if let Some(found) = search.once(bytes)? {
-        return Ok(search.finished(found));
+    let found = match search.once(bytes)? {
+        None => search.deeper(bytes)?,
+        found => found,
+    };
+    if let Some(away) = search.away(bytes, found.as_ref())? {
+        return Ok(search.finished_away(away));
     }
-    match search.deeper(bytes)? {
+    match found {
         Some(found) => Ok(search.finished(found)),
         None => Err(search.refused()),
     }
@@ -128,6 +153,10 @@ struct BudgetSearch<'a> {
     /// The plan with the lowest peak, of those that are tried for any budget: so a budget of that
     /// size is met.
     least: Plan,
+    /// The same of those whose values wait on the host.
+    least_away: Option<Plan>,
+    /// Programs that were cut several times, and take more than the budget.
+    too_large: Vec<Tried>,
 }
 
 /// Steps of the binary search for the limit.
@@ -152,7 +181,17 @@ impl<'a> BudgetSearch<'a> {
         let base = dead_code(&remat_where(program, target.recompute));
         let least = plan(&rest.run(&base)?, target);
         let (work, unbudgeted) = (work(&base), least.clone());
-        Ok(BudgetSearch { work, base, target, rest, budget, unbudgeted, least })
+        Ok(BudgetSearch {
+            work,
+            base,
+            target,
+            rest,
+            budget,
+            unbudgeted,
+            least,
+            least_away: None,
+            too_large: Vec::new(),
+        })
     }
 
     /// The program as it is.
@@ -286,6 +325,7 @@ impl<'a> BudgetSearch<'a> {
             }
             in_vain = if found.plan.peak() < self.least.peak() { 0 } else { in_vain + 1 };
             self.note(&found.plan);
+            self.too_large.push(found);
             if in_vain == IDLE {
                 break;
             }
@@ -327,8 +367,23 @@ impl<'a> BudgetSearch<'a> {
     }
 
     fn finished(&self, found: Tried) -> Budgeted {
-        let liveness = Liveness::of(&found.program);
+        let report = self.report(&found, &found.program);
+        Budgeted { program: found.program, report, offloaded: Vec::new() }
+    }
+
+    fn finished_away(&self, Away { tried, offloaded }: Away) -> Budgeted {
         let report = BudgetReport {
+            offloaded: offloaded.bytes(),
+            host: offloaded.plan.host,
+            waits: offloaded.waits,
+            ..self.report(&tried, &offloaded.program)
+        };
+        Budgeted { program: tried.program, report, offloaded: offloaded.values }
+    }
+
+    fn report(&self, found: &Tried, kept_in: &Program) -> BudgetReport {
+        let liveness = Liveness::of(kept_in);
+        BudgetReport {
             budget: self.budget,
             peak_without: self.unbudgeted.peak(),
             peak: found.plan.peak(),
@@ -337,19 +392,26 @@ impl<'a> BudgetSearch<'a> {
             work: self.work,
             again: found.again,
             cuts: found.cuts,
-        };
-        Budgeted { program: found.program, report }
+            offloaded: 0,
+            host: 0,
+            waits: 0,
+        }
     }
 
     fn refused(&self) -> Error {
+        let away = self.least_away.as_ref().filter(|away| away.peak() < self.least.peak());
+        let (least, how) = match away {
+            Some(away) => (away, "without recomputation and copies to the host"),
+            None => (&self.least, "without recomputation"),
+        };
         let message = format!(
-            "{} bytes are not enough: it takes at least {}, and {} without recomputation",
+            "{} bytes are not enough: it takes at least {}, and {} {how}",
             self.budget,
-            self.least.peak(),
+            least.peak(),
             self.unbudgeted.peak()
         );
         let mut error = Error::new(ErrorKind::Memory, "memory_budget", message);
-        for (at, bytes) in self.least.by_place().into_iter().take(5) {
+        for (at, bytes) in least.by_place().into_iter().take(5) {
             let place = at.map_or("?".to_string(), |at| at.to_string());
             error = error.detail(format!("{bytes:>12}  {place}"));
         }

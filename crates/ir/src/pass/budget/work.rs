@@ -38,6 +38,7 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let touched = read.saturating_add(made);
     let and = |more: u64| touched.saturating_add(more);
     match op {
+        Op::Transfer(_) => 0,
         Op::View(_) | Op::After | Op::Wait | Op::Literal { .. } | Op::Iota { .. } => 0,
         // The epilogue of a product may return any part: it is counted by its operands.
         Op::Dot | Op::DotRegion(_) => and(product(&[2, len(&inputs[0]), axis(1, 1)])),

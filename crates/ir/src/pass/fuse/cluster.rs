@@ -231,7 +231,7 @@ impl<'a> Clusters<'a> {
             }
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => FusionKind::Alone,
             Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => FusionKind::Alone,
-            Op::Collective(_) | Op::Wait => FusionKind::Alone,
+            Op::Collective(_) | Op::Wait | Op::Transfer(_) => FusionKind::Alone,
             Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {
                 FusionKind::Alone
             }

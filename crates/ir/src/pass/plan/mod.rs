@@ -6,7 +6,8 @@
 //! offset in one arena, and is accessed through a [`Layout`]. So a view has a location too (that of
 //! its base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy.
 //! The result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
-//! broadcast.
+//! broadcast. What is offloaded has an offset in memory of the host, which is packed like the
+//! arena.
 //!
 //! # Slots
 //!
@@ -51,6 +52,7 @@
 //! ```
 
 mod compose;
+mod host;
 mod output_memory;
 mod overwrite;
 mod pack;
@@ -59,6 +61,7 @@ mod roots;
 mod share;
 mod slots;
 
+pub(super) use host::memory_of;
 pub use planned::Planned;
 pub use share::{Sharing, added, piece, sharing};
 
@@ -80,6 +83,9 @@ pub enum Base {
     Arena,
     /// The elements of literals, written once.
     Constants,
+    /// Memory of the host, for values that are copied there and back
+    /// ([`Transfer`](crate::Transfer)). Only these copies use it.
+    Host,
 }
 
 /// Where a variable is stored.
@@ -172,6 +178,8 @@ pub struct Plan {
     pub arena: usize,
     /// Bytes of the block of constants.
     pub constants: usize,
+    /// Bytes of memory of the host, which are no part of the peak.
+    pub host: usize,
     /// Bytes of the outputs that do not replace an input.
     pub outputs: usize,
     /// The equation at which most of the arena is in use.

@@ -28,15 +28,27 @@ impl Planner<'_> {
                         self.layouts[out] = layout;
                     }
                 }
-                Op::After | Op::Wait => {
-                    let x = equation.inputs[0].index();
-                    self.roots[out] = self.roots[x];
-                    self.layouts[out] = self.layouts[x].clone();
+                Op::After | Op::Wait => self.refer(out, equation.inputs[0].index()),
+                Op::Transfer(step) if !step.starts() => {
+                    self.refer(out, equation.inputs[0].index());
+                }
+                // Copied as it lies, if that is the whole.
+                Op::Transfer(_) if self.target.strided_results => {
+                    let layout = &self.layouts[equation.inputs[0].index()];
+                    if layout.is_dense_in_some_order() {
+                        self.layouts[out] = Layout { offset: 0, ..layout.clone() };
+                    }
                 }
                 Op::Literal { shape, .. } => self.layouts[out] = Layout::splat(shape.clone()),
                 _ => {}
             }
         }
+    }
+
+    /// A variable that is another one.
+    fn refer(&mut self, out: usize, x: usize) {
+        self.roots[out] = self.roots[x];
+        self.layouts[out] = self.layouts[x].clone();
     }
 
     fn lay_out_results(&mut self) {

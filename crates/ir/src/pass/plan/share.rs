@@ -69,7 +69,7 @@ pub(super) fn sharing_by(
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Sharing::Never,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Sharing::Never,
         Op::Linalg(_) | Op::Fft(_) | Op::Custom(_) => Sharing::Never,
-        Op::Collective(_) | Op::Wait => Sharing::Never,
+        Op::Collective(_) | Op::Wait | Op::Transfer(_) => Sharing::Never,
     }
 }
 

@@ -11,7 +11,7 @@ use super::share::{piece, product_result};
 use super::{
     Base, CONSTANT, Live, Location, Move, Plan, ProductLocation, ScratchRole, ScratchSlot, added,
 };
-use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
+use crate::{Flow, Inst, Layout, Op, Program, Region, ResultMemory, Transfer, Var};
 use rustc_hash::FxHashMap;
 
 /// Variables that use the same memory one after the other.
@@ -93,7 +93,7 @@ pub(super) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(
+    pub fn new(
         program: &'a Program,
         updates: &'a [(usize, usize)],
         inputs: &[Layout],
@@ -172,7 +172,7 @@ impl<'a> Planner<'a> {
     /// Whether an equation only refers to the memory of its operand.
     fn is_alias(&self, e: usize) -> bool {
         let equation = &self.program.equations[e];
-        let refers = matches!(equation.op, Op::View(_) | Op::After | Op::Wait);
+        let refers = equation.op.memory() == ResultMemory::Operand;
         refers && equation.outputs.iter().any(|v| self.roots[v.index()] != *v)
     }
 
@@ -217,6 +217,12 @@ impl<'a> Planner<'a> {
                 let at = equation.outputs[0];
                 self.open(at, Base::Constants, CONSTANT, (e + 1, 0), self.last[at.index()]);
                 self.constants += CONSTANT;
+                continue;
+            }
+            if equation.op == Op::Transfer(Transfer::Offload) {
+                let v = equation.outputs[0];
+                let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
+                self.open(v, Base::Host, bytes, (e + 1, 0), end);
                 continue;
             }
             self.look_at(e);
@@ -341,7 +347,7 @@ impl<'a> Planner<'a> {
                         && end == start
                         && self.may_overwrite(start - 1, result, i)
             }
-            Base::Arena | Base::Constants => false,
+            Base::Arena | Base::Constants | Base::Host => false,
         }
     }
 
@@ -478,12 +484,15 @@ impl<'a> Planner<'a> {
         let peak_at = most_alive(&blocks).0;
         let mut next = offsets.iter().copied();
         let mut take = || next.next().unwrap_or(0);
+        let (away, host) = self.pack_host();
+        let mut away = away.into_iter();
 
         let mut constant = 0;
         let mut starts = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
             starts.push(match slot.base {
                 Base::Arena => take(),
+                Base::Host => away.next().unwrap_or(0),
                 Base::Constants => {
                     constant += CONSTANT;
                     constant - CONSTANT
@@ -563,6 +572,7 @@ impl<'a> Planner<'a> {
             moves,
             arena,
             constants: self.constants,
+            host,
             outputs,
             peak_at: peak_at.max(1) - 1,
             live,

@@ -129,7 +129,7 @@ pub(super) fn copy(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritt
     let source = of[0];
     let shared = match context.made_by(source) {
         None => true,
-        Some((Op::View(_) | Op::After | Op::Wait, _)) => true,
+        Some((Op::View(_) | Op::After | Op::Wait | Op::Transfer(_), _)) => true,
         Some(_) => context.outputs.get(source.index()).copied().unwrap_or(false),
     };
     (!(context.output && shared)).then(|| Rewritten::Value(source))

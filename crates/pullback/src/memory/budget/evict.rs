@@ -33,7 +33,7 @@ impl BudgetState {
     pub fn missing_below(&self, id: usize) -> u64 {
         let Some(recipe) = &self.entries[id].recipe else { return 0 };
         let below = recipe.parts.iter().map(|p| &self.entries[p.entry]);
-        let gone = below.filter(|e| e.held.is_none() && e.recipe.is_some());
+        let gone = below.filter(|e| e.held.is_none() && !e.is_away() && e.recipe.is_some());
         let (sum, longest) = gone.fold((0u64, 0), |(sum, longest), e| {
             (sum.saturating_add(e.work), e.missing.max(longest))
         });

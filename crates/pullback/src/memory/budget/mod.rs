@@ -24,7 +24,8 @@
 //! With [`MemoryBudget::or_pack`] values can also be packed, at a cost in operations per byte. Only
 //! what is cheaper than that is dropped. When nothing so cheap is left, the value that is being
 //! saved goes to the packer: it is the one that can be given as the packer requires it, with
-//! its op and its shape.
+//! its op and its shape. What is made of it can be dropped nevertheless, as it is computed again
+//! from what the packer gives back (`away.rs`), if that is exact.
 //!
 //! # What cannot be dropped
 //! Memory that was there before the scope, and parameters: they exist anyway, and do not count.
@@ -42,6 +43,7 @@
 //! the scope, by an op or by a compiled function (`overwrite.rs`); overwritten after the scope, and
 //! before backward, it is an error.
 
+mod away;
 mod candidates;
 mod evict;
 mod overwrite;

@@ -1,6 +1,7 @@
 //! The packer of a budget: takes values, and returns handles to them.
 
 use super::SharedBudget;
+use super::away::AwayValue;
 use super::state::BudgetState;
 use crate::backend::{Pooled, WeakPooled};
 use crate::memory::packing::{Pack, Packed, SavedValue};
@@ -45,7 +46,7 @@ impl Pack for Packer {
                 Space::None => {
                     // Nothing is locked while others pack.
                     drop(state);
-                    if let Some(packed) = self.pack_overflow(overflow, value)? {
+                    if let Some(packed) = self.pack_overflow(overflow, value, name)? {
                         return Ok(Some(packed));
                     }
                     state = self.ledger.lock();
@@ -127,6 +128,7 @@ impl Packer {
         &self,
         overflow: &Overflow,
         value: &SavedValue<'_>,
+        name: &'static str,
     ) -> Result<Option<Arc<dyn Packed>>> {
         let Some(packed) = overflow.packer.pack(value)? else { return Ok(None) };
         let bytes = packed.bytes_at_rest();
@@ -137,8 +139,13 @@ impl Packer {
         }
         state.add_packed(bytes);
         state.tally.packed += 1;
+        let away = Arc::new(AwayValue::new(packed));
+        if away.may_stand_in(value.tensor()) {
+            let id = state.entry_of(&value.tensor().0.storage, name, value.at());
+            state.note_away(id, &away);
+        }
         drop(state);
-        Ok(Some(Arc::new(Handed { ledger: self.ledger.clone(), packed, bytes })))
+        Ok(Some(Arc::new(Handed { ledger: self.ledger.clone(), away, bytes })))
     }
 }
 
@@ -200,18 +207,24 @@ impl Drop for BudgetedValue {
 /// A value that another packer has taken, on the account of the budget.
 struct Handed {
     ledger: Arc<SharedBudget>,
-    packed: Arc<dyn Packed>,
+    away: Arc<AwayValue>,
     /// What it counts for.
     bytes: usize,
 }
 
 impl Packed for Handed {
     fn unpack(&self) -> Result<Tensor> {
-        self.packed.unpack()
+        match self.away.take() {
+            Some(back) => {
+                self.ledger.lock().passed(back.spec().bytes());
+                Ok(back)
+            }
+            None => self.away.packed.unpack(),
+        }
     }
 
     fn bytes(&self) -> usize {
-        self.packed.bytes()
+        self.away.packed.bytes()
     }
 
     fn bytes_at_rest(&self) -> usize {
@@ -221,6 +234,10 @@ impl Packed for Handed {
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        self.ledger.lock().remove_packed(self.bytes);
+        let back = self.away.take();
+        let mut state = self.ledger.lock();
+        state.remove_packed(self.bytes);
+        state.passed(back.as_ref().map_or(0, |back| back.spec().bytes()));
+        drop(state);
     }
 }

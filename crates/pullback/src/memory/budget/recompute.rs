@@ -1,6 +1,7 @@
 //! Recomputing values: iteratively, for chains of any length, and within the budget as far as
 //! possible.
 
+use super::away::AwayValue;
 use super::state::{BudgetState, Recipe};
 use crate::apply::checked;
 use crate::backend::Pooled;
@@ -10,6 +11,7 @@ use crate::{Error, Result, Tensor, backend, trace};
 use pullback_ir::ErrorKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What has to be done for one value.
 struct RecomputePlan {
@@ -18,6 +20,8 @@ struct RecomputePlan {
     order: Vec<usize>,
     /// Available values, and those recomputed so far.
     ready: FxHashMap<usize, Ready>,
+    /// Values that another packer gives.
+    away: Vec<(usize, Arc<AwayValue>)>,
     /// How often each of them is still needed.
     uses: FxHashMap<usize, usize>,
 }
@@ -71,6 +75,7 @@ impl BudgetState {
     fn plan(&self, target: usize) -> Result<RecomputePlan> {
         let (mut order, mut seen) = (Vec::new(), FxHashSet::default());
         let (mut ready, mut uses) = (FxHashMap::default(), FxHashMap::default());
+        let mut away = Vec::new();
         let mut waiting = vec![(target, false)];
         while let Some((id, operands_done)) = waiting.pop() {
             if operands_done {
@@ -84,6 +89,10 @@ impl BudgetState {
                 ready.insert(id, Ready { storage, how: How::Found });
                 continue;
             }
+            if let Some(value) = self.away(id) {
+                away.push((id, value));
+                continue;
+            }
             let Some(recipe) = &self.entries[id].recipe else { return Err(self.lost(id)) };
             waiting.push((id, true));
             recipe.parts.iter().for_each(|p| *uses.entry(p.entry).or_insert(0) += 1);
@@ -94,10 +103,14 @@ impl BudgetState {
             waiting.extend(parts.into_iter().map(|i| (i, false)));
         }
         *uses.entry(target).or_insert(0) += 1;
-        Ok(RecomputePlan { target, order, ready, uses })
+        Ok(RecomputePlan { target, order, ready, away, uses })
     }
 
     fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Pooled<Storage>> {
+        for (id, away) in std::mem::take(&mut plan.away) {
+            let storage = self.back(id, &away)?.ok_or_else(|| self.lost(id))?;
+            plan.ready.insert(id, Ready { storage, how: How::Found });
+        }
         for id in std::mem::take(&mut plan.order) {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
             // It may have come with another result of the same op.

@@ -17,6 +17,7 @@
 //! chain may have any length.
 
 use super::BudgetUse;
+use super::away::AwayValue;
 use super::candidates::Candidates;
 use crate::backend::{Pooled, WeakPooled, live_by_device, live_bytes_of};
 use crate::memory::report::ledger as report;
@@ -26,7 +27,7 @@ use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Device, Layout, Line, Numerics, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Values of up to this many bytes are kept and not counted: their recipe would take more.
 pub(super) const TINY: usize = 64;
@@ -70,6 +71,8 @@ pub(super) struct BudgetEntry {
     pub memory: Option<WeakPooled<Storage>>,
     pub version: u64,
     pub held: Option<Pooled<Storage>>,
+    /// Its value, where another packer has it.
+    pub away: Option<Weak<AwayValue>>,
     /// The bytes it counts for: none if it is tiny, or was there before the scope.
     pub bytes: usize,
     pub saves: usize,
@@ -134,6 +137,10 @@ impl BudgetEntry {
 
     pub fn is_held(&self) -> bool {
         self.held.as_ref().is_some_and(|s| s.version() == self.version)
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.away.as_ref().is_some_and(|away| away.strong_count() > 0)
     }
 
     pub fn is_idle(&self) -> bool {
@@ -284,6 +291,7 @@ impl BudgetState {
             memory: Some(Pooled::downgrade(storage)),
             version: storage.version(),
             held: tiny.then(|| storage.clone()),
+            away: None,
             bytes: if tiny || storage.created <= self.since { 0 } else { bytes },
             saves: 0,
             locks: 0,

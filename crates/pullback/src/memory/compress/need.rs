@@ -58,7 +58,7 @@ impl Need {
             Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::To(_) => {
                 Need::Exact
             }
-            Op::Wait => Need::Exact,
+            Op::Wait | Op::Transfer(_) => Need::Exact,
             Op::After | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Need::Exact,
             Op::ArgReduce(..) | Op::Sort { .. } | Op::Ranks { .. } => Need::Exact,
             Op::Pool(_) | Op::Fft(_) => Need::Exact,

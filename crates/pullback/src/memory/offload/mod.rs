@@ -491,4 +491,8 @@ impl Packed for OffloadedTensor {
     fn bytes_at_rest(&self) -> usize {
         0
     }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
 }
