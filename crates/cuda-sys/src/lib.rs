@@ -59,7 +59,7 @@ macro_rules! library {
             /// Functions that do nothing and return zero: for tests of what stops before the
             /// device.
             #[doc(hidden)]
-            pub fn pretended() -> $name {
+            pub fn fake() -> $name {
                 $name {
                     $($f: {
                         unsafe extern "C" fn nothing($(_: $a),*) -> returned!($($result)?) {

@@ -5,8 +5,8 @@
 
 use crate::cache;
 use crate::describe::{driver_words, nvrtc_words};
+use crate::dry_run::{self, What, in_dry_run};
 use crate::gpu::{Gpu, Handle, device_error};
-use crate::rehearsal::{self, What, rehearses};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
 use pullback_ir::{CudaSource, DType, KernelUsage, Result};
@@ -21,7 +21,7 @@ pub(crate) struct Kernels {
     /// As 90 for compute capability 9.0.
     pub capability: u32,
     made: RwLock<FxHashMap<Key, Handle>>,
-    /// Those that a rehearsal is making.
+    /// Those that a dry run is making.
     begun: Mutex<FxHashSet<Key>>,
 }
 
@@ -71,7 +71,7 @@ impl Kernels {
     ) -> Result<Handle> {
         match self.find(key) {
             Some(kernel) => Ok(kernel),
-            None if rehearses() => Ok(self.rehearse(gpu, key, of)),
+            None if in_dry_run() => Ok(self.dry_run(gpu, key, of)),
             None => self.make(gpu, key, &of()).map(|(kernel, _)| kernel),
         }
     }
@@ -79,12 +79,12 @@ impl Kernels {
     /// Makes a kernel, unless another thread has begun to: then this one goes on to what is next.
     /// An error is left to the call that needs the kernel.
     #[cold]
-    fn rehearse(&self, gpu: &Gpu, key: &Key, of: impl FnOnce() -> Compiled) -> Handle {
+    fn dry_run(&self, gpu: &Gpu, key: &Key, of: impl FnOnce() -> Compiled) -> Handle {
         let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun().insert(key.clone()) {
             // Another thread may have made it just now.
             if self.find(key).is_none() {
-                rehearsal::count(match self.make(gpu, key, &of()) {
+                dry_run::count(match self.make(gpu, key, &of()) {
                     Ok((_, true)) => What::KernelRead,
                     Ok((_, false)) => What::Kernel,
                     Err(_) => What::Refused,

@@ -1,11 +1,11 @@
 //! Custom ops: kernels that users wrote in CUDA C, and code for the host, with copies.
 
 use crate::compile::{Compiled, Key};
+use crate::dry_run::in_dry_run;
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::host;
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::rehearsal::rehearses;
 use pullback_cuda_sys::Ptr;
 use pullback_ir::{
     CudaLaunch, CudaSource, Custom, DType, Device, Error, ErrorKind, Launch, Line, Op, Result,
@@ -285,7 +285,7 @@ fn launch(gpu: &Gpu, kernel: Handle, geometry: &CudaLaunch, words: &[u64]) -> Re
             format!("a block of {block:?} has {threads} threads, and 1 to 1024 are right");
         return Err(device_error("launch", message));
     }
-    if rehearses() {
+    if in_dry_run() {
         return Ok(());
     }
     gpu.enter();

@@ -14,8 +14,8 @@ use crate::cache;
 use crate::describe::{describe, driver_words, nvrtc_words};
 use crate::dnn_graph::code::{OF_CHAR, OF_HANDLE, OF_I64, OF_POINTER};
 use crate::dnn_graph::{Descriptor, DnnGraph, Made};
+use crate::dry_run::{self, What, in_dry_run};
 use crate::gpu::{Gpu, Handle};
-use crate::rehearsal::{self, What, rehearses};
 use pullback_cuda_sys::{Cudnn, Ptr, cublas_lt, cudnn, cudnn_version, nvrtc};
 use pullback_ir::{DType, Result};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -40,7 +40,7 @@ pub(crate) struct Dnn {
     /// What runs plans.
     runs: Mutex<DnnRuns>,
     plans: Mutex<FxHashMap<DnnForm, Made<DnnPlan>>>,
-    /// Forms whose plans a rehearsal is making.
+    /// Forms whose plans a dry run is making.
     begun: Mutex<FxHashSet<DnnForm>>,
     /// Handles that make plans: as many as there were threads that did so at once. They stay, as
     /// plans refer to them.
@@ -118,8 +118,8 @@ impl Dnn {
             return made.as_ref().ok().copied();
         }
         let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        if rehearses() {
-            // Another thread is making it: what is rehearsed goes on as if there were one.
+        if in_dry_run() {
+            // Another thread is making it: a dry run goes on as if there were one.
             if !begun().insert(form.clone()) {
                 return Some(DnnPlan { descriptor: Handle(null_mut()), workspace: 0 });
             }
@@ -138,7 +138,7 @@ impl Dnn {
             // Where two threads have made it, the first is the one.
             self.plans().entry(form.clone()).or_insert(made).as_ref().ok().copied()
         });
-        if rehearses() {
+        if in_dry_run() {
             begun().remove(form);
         }
         plan
@@ -158,7 +158,7 @@ impl Dnn {
     /// Runs the plan of a form on addresses, which are given by the numbers of tensors. False if
     /// cuDNN refuses, which is remembered: there is no plan of this form any more.
     pub fn run(&self, gpu: &Gpu, form: &DnnForm, plan: DnnPlan, at: &[(i64, u64)]) -> Result<bool> {
-        if rehearses() {
+        if in_dry_run() {
             return Ok(true);
         }
         // Given back when this returns: later work on the stream may use it again.
@@ -221,7 +221,7 @@ impl Dnn {
         let folder = cache::folder();
         let kept = folder.as_ref().and_then(|folder| cache::read(folder, "plan", &key));
         if let Some(plan) = kept.and_then(|bytes| self.restore(handle, &bytes)) {
-            rehearsal::count(What::PlanRead);
+            dry_run::count(What::PlanRead);
             return Ok(plan);
         }
         let clock = Instant::now();
@@ -229,7 +229,7 @@ impl Dnn {
         build(&mut graph)?;
         let (plan, workspace) = graph.plan(handle, allows)?;
         let plan = DnnPlan { descriptor: plan.keep(), workspace };
-        rehearsal::count(What::Plan);
+        dry_run::count(What::Plan);
         if clock.elapsed() > LONG
             && let Some(folder) = &folder
             && let Ok(bytes) = self.text(plan)

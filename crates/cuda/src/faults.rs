@@ -109,7 +109,7 @@ impl Faults {
 
     /// Of no device.
     #[cfg(test)]
-    pub fn pretended() -> Faults {
+    pub fn fake() -> Faults {
         let bytes = vec![0u64; (SLOTS * size_of::<Fault>() + 8) / 8].leak();
         let (next, known) = (AtomicU32::new(1), Mutex::default());
         Faults { host: Handle(bytes.as_mut_ptr().cast()), device: 0, stop: 256, next, known }

@@ -3,6 +3,7 @@
 use crate::compile::Kernels;
 use crate::describe::describe;
 use crate::dnn::Dnn;
+use crate::dry_run::{in_dry_run, paused, placeholder};
 use crate::faults::Faults;
 use crate::fft::Transforms;
 use crate::graph::{GraphMemory, captures_into};
@@ -13,7 +14,6 @@ use crate::pool::Pool;
 use crate::product::Products;
 use crate::profile::Profile;
 use crate::queue::Queue;
-use crate::rehearsal::{imagined, paused, rehearses};
 use crate::solver::Solver;
 use crate::transfer::Streams;
 use crate::update::How;
@@ -98,10 +98,10 @@ impl Gpu {
 
     /// A device that is none, for tests of what stops before it.
     #[cfg(test)]
-    pub fn pretended(capability: u32) -> Gpu {
-        let driver: &Driver = Box::leak(Box::new(Driver::pretended()));
+    pub fn fake(capability: u32) -> Gpu {
+        let driver: &Driver = Box::leak(Box::new(Driver::fake()));
         let kernels = Kernels::new(capability);
-        Gpu::of(0, driver, [null_mut(); 2], 100 << 10, kernels, Faults::pretended())
+        Gpu::of(0, driver, [null_mut(); 2], 100 << 10, kernels, Faults::fake())
     }
 
     fn of(
@@ -138,7 +138,7 @@ impl Gpu {
     /// in this thread.
     #[inline]
     pub fn enter(&self) {
-        if rehearses() {
+        if in_dry_run() {
             return;
         }
         if !RUNS_QUEUE.get() && captures_into().is_none() {
@@ -248,8 +248,8 @@ impl Gpu {
     /// of their own for that.
     #[cold]
     pub fn explained(&self, what: &'static str, error: Error) -> Error {
-        // Nothing was launched: the error says that this cannot be captured, or rehearsed.
-        if rehearses() || captures_into().is_some() {
+        // Nothing was launched: the error says that this cannot be captured, or run dry.
+        if in_dry_run() || captures_into().is_some() {
             return error;
         }
         self.make_current();
@@ -318,8 +318,8 @@ impl Gpu {
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
-        if rehearses() {
-            return Ok(imagined(bytes));
+        if in_dry_run() {
+            return Ok(placeholder(bytes));
         }
         if let Some(captured) = self.captured_alloc(bytes) {
             return captured;
@@ -341,7 +341,7 @@ impl Gpu {
     }
 
     pub fn free(&self, memory: DevicePtr) {
-        if rehearses() || self.captured_free(memory) {
+        if in_dry_run() || self.captured_free(memory) {
             return;
         }
         self.queue().free(memory);
@@ -391,7 +391,7 @@ impl Gpu {
 
     /// Writes one element.
     pub fn write_number(&self, at: DevicePtr, bits: u64, bytes: usize) -> Result<()> {
-        if rehearses() {
+        if in_dry_run() {
             return Ok(());
         }
         self.make_current();
@@ -419,7 +419,7 @@ impl Gpu {
 
     pub fn copy(&self, from: DevicePtr, to: DevicePtr, bytes: usize) -> Result<()> {
         self.enter();
-        if bytes == 0 || from == to || rehearses() {
+        if bytes == 0 || from == to || in_dry_run() {
             return Ok(());
         }
         // SAFETY: both are memory of the device, as long as the callers say.
@@ -430,7 +430,7 @@ impl Gpu {
     /// Fills memory with a byte.
     pub fn fill(&self, to: DevicePtr, byte: u8, bytes: usize) -> Result<()> {
         self.enter();
-        if bytes == 0 || rehearses() {
+        if bytes == 0 || in_dry_run() {
             return Ok(());
         }
         // SAFETY: memory of the device, as long as the callers say.
@@ -449,7 +449,7 @@ impl Gpu {
 
     /// Registers a call whose kernel may reject a value: its number, and where to report.
     pub fn may_fail(&self, op: &str, specs: &[Spec], at: Option<Line>) -> (u64, DevicePtr) {
-        if rehearses() {
+        if in_dry_run() {
             return (0, self.faults.stop);
         }
         let (number, slot) = self.faults.register(op, specs, at);
@@ -486,7 +486,7 @@ impl Gpu {
         shared: usize,
         words: &[u64],
     ) -> Result<()> {
-        if rehearses() {
+        if in_dry_run() {
             return Ok(());
         }
         self.enter();

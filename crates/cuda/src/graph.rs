@@ -20,8 +20,8 @@
 //! ([`Gpu::refuse_capture`]), nothing has run, and from then on it runs by itself, between the
 //! graphs of the steps before and after it.
 
+use crate::dry_run::in_dry_run;
 use crate::gpu::{Gpu, Handle, device_error};
-use crate::rehearsal::rehearses;
 use pullback_cuda_sys::{DevicePtr, Ptr};
 use pullback_ir::{Result, deterministic, tf32_allowed};
 use smallvec::SmallVec;
@@ -208,7 +208,7 @@ impl Gpu {
     /// What waits for the device or copies from or to the host cannot be a part of a graph.
     pub fn refuse_capture(&self, what: &'static str) -> Result<()> {
         match captures_into() {
-            None if rehearses() => Err(device_error(what, "cannot be rehearsed".into())),
+            None if in_dry_run() => Err(device_error(what, "cannot be run dry".into())),
             None => Ok(()),
             Some(_) => Err(device_error(what, "cannot be a part of a CUDA graph".into())),
         }
@@ -217,7 +217,7 @@ impl Gpu {
     /// Libraries that are bound to the stream of the device cannot be captured.
     pub fn not_captured(&self) -> std::result::Result<(), &'static str> {
         match captures_into() {
-            None if rehearses() => Err("is not rehearsed"),
+            None if in_dry_run() => Err("is not run dry"),
             None => Ok(()),
             Some(_) => Err("is not a part of a CUDA graph"),
         }

@@ -37,7 +37,7 @@
 //!  program.rs   planned programs, step by step on base addresses
 //!  lowering.rs  … from equations to steps
 //!  flow.rs      … loops and conditionals
-//!  rehearsal.rs … what steps need, made before they run
+//!  dry_run.rs … what steps need, made before they run
 //!  graph.rs     … steps as CUDA graphs
 //!  staging.rs   … arguments and results at fixed addresses
 //!  trips.rs     … values that wait on the host; link.rs: how long their way takes
@@ -73,6 +73,9 @@ mod dnn_conv;
 mod dnn_graph;
 #[cfg(test)]
 mod dnn_tests;
+mod dry_run;
+#[cfg(test)]
+mod dry_run_tests;
 mod faults;
 mod fft;
 mod flash;
@@ -113,9 +116,6 @@ mod random_regions;
 #[cfg(test)]
 mod region_tests;
 mod registers;
-mod rehearsal;
-#[cfg(test)]
-mod rehearsal_tests;
 mod report;
 mod rows;
 mod solver;

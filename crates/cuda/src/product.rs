@@ -19,11 +19,11 @@
 
 use crate::cache;
 use crate::describe::{describe, driver_words};
+use crate::dry_run::{self, What, in_dry_run};
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::graph::captures_into;
 use crate::loops::Operand;
 use crate::product_matrices::{StridedMatrices, codes};
-use crate::rehearsal::{self, What, rehearses};
 use crate::tuning::{Stopwatch, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
 use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
@@ -375,8 +375,8 @@ impl Products {
 
     /// Computes a product in the way of its plan.
     fn run(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
-        if rehearses() {
-            return self.rehearse(gpu, form, at);
+        if in_dry_run() {
+            return self.dry_run(gpu, form, at);
         }
         gpu.enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -421,13 +421,13 @@ impl Products {
 
     /// Makes the plan alone, unless it has to be measured.
     #[cold]
-    fn rehearse(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
+    fn dry_run(&self, gpu: &Gpu, form: &ProductForm, at: [DevicePtr; 4]) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ProductState { plans, workspace } = &mut *state;
         if let Entry::Vacant(place) = plans.entry(*form) {
             let (plan, stays) = self.plan(gpu, form, at, workspace)?;
             if stays {
-                rehearsal::count(What::Product);
+                dry_run::count(What::Product);
                 place.insert(plan);
             }
         }

@@ -3,9 +3,9 @@
 //! A call of the engine, or a step of a program, is one row, with all kernels that it launches and
 //! the copies before them. While nobody profiles, a call costs one load of a flag.
 
+use crate::dry_run::in_dry_run;
 use crate::gpu::{Gpu, Handle};
 use crate::loops::Operand;
-use crate::rehearsal::rehearses;
 use pullback_ir::{KernelTime, Line, Result};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ impl Gpu {
     /// Runs something, with a row in the profile if there is one.
     #[inline]
     pub fn timed(&self, what: &Described<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
-        match self.profile.is_on() && !rehearses() {
+        match self.profile.is_on() && !in_dry_run() {
             false => run(),
             true => self.with_events(what, run),
         }

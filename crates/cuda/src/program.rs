@@ -3,6 +3,7 @@
 //! Steps are made once; a run adds base addresses. A loop or a conditional is a step that runs
 //! other programs, and reads its condition on the host: the only place where a program waits.
 
+use crate::dry_run::{self, DryStep, Kind, Report};
 use crate::flow::FlowCode;
 use crate::gpu::Gpu;
 use crate::graph::{Graphs, Ran, captures_into};
@@ -10,7 +11,6 @@ use crate::loops::{Loop, Operand};
 use crate::lowering::{Compiler, held_copies};
 use crate::nccl::{self, Flight};
 use crate::profile::Described;
-use crate::rehearsal::{self, Kind, Rehearsed, Report};
 use crate::staging::Staging;
 use crate::trips::{self, Trips};
 use crate::update::{How, Updates};
@@ -185,7 +185,7 @@ impl Prepared {
         let made = program.outputs.iter().enumerate();
         let made = made.map(|(k, v)| fresh(k).then(|| bytes(v)));
         let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
-        let made = rehearsal::rehearse(gpu, code.rehearsed());
+        let made = dry_run::run_dry(gpu, code.dry_steps());
         let (gpu, planned) = (gpu.clone(), planned.clone());
         Ok(Prepared { gpu, planned, code, steps, staging, made, trips: None })
     }
@@ -282,8 +282,8 @@ impl Code {
         Ok(code)
     }
 
-    /// Its steps, and those of the programs inside, to make what they need ([`rehearsal`]).
-    pub fn rehearsed(&self) -> Vec<Rehearsed<'_>> {
+    /// Its steps, and those of the programs inside, to make what they need ([`dry_run`]).
+    pub fn dry_steps(&self) -> Vec<DryStep<'_>> {
         let places = || self.steps.iter().flat_map(|step| step.inputs.iter().chain(&step.outputs));
         let most = |of: fn(&Base) -> Option<usize>| {
             places().filter_map(|place| of(&place.base)).max().map_or(0, |n| n + 1)
@@ -291,11 +291,11 @@ impl Code {
         let inputs = most(|base| if let Base::Input(i) = base { Some(*i) } else { None });
         let outputs = most(|base| if let Base::Output(k) = base { Some(*k) } else { None });
         let bases = Arc::new(Addresses {
-            arena: rehearsal::block(0),
-            constants: rehearsal::block(1),
+            arena: dry_run::block(0),
+            constants: dry_run::block(1),
             host: 0,
-            inputs: (0..inputs).map(|i| rehearsal::block(2 + i)).collect(),
-            outputs: (0..outputs).map(|k| rehearsal::block(2 + inputs + k)).collect(),
+            inputs: (0..inputs).map(|i| dry_run::block(2 + i)).collect(),
+            outputs: (0..outputs).map(|k| dry_run::block(2 + inputs + k)).collect(),
         });
         let mut all = Vec::new();
         for step in &self.steps {
@@ -304,10 +304,10 @@ impl Code {
             let operands = [of(&step.inputs), of(&step.outputs)].concat();
             let like = step.likeness(&operands);
             let (gpu, bases) = (&self.gpu, bases.clone());
-            let run = Box::new(move || step.rehearse(gpu, &bases));
-            all.push(Rehearsed { kind, like, run });
+            let run = Box::new(move || step.dry_run(gpu, &bases));
+            all.push(DryStep { kind, like, run });
             if let Action::Flow(flow) = &step.action {
-                all.extend(flow.codes.iter().flat_map(Code::rehearsed));
+                all.extend(flow.codes.iter().flat_map(Code::dry_steps));
             }
         }
         all
@@ -451,11 +451,11 @@ impl CodeStep {
             Action::Flow(_) | Action::Start(..) | Action::Wait(_) => (4, None, None),
             Action::CopyStart(..) | Action::CopyEnd(..) => (5, None, None),
         };
-        rehearsal::likeness(what, operands.iter())
+        dry_run::likeness(what, operands.iter())
     }
 
-    /// Runs it in a thread that rehearses.
-    fn rehearse(&self, gpu: &Arc<Gpu>, bases: &Addresses) {
+    /// Runs it in a thread that makes a dry run.
+    fn dry_run(&self, gpu: &Arc<Gpu>, bases: &Addresses) {
         if let Action::Flow(_) = &self.action {
             // The programs inside have steps of their own.
             return;

@@ -13,8 +13,8 @@
 //! seed alone, and prints its program.
 
 use crate::device_tests::{Array, both, device};
+use crate::dry_run_tests::{planned, prepare};
 use crate::gpu::Gpu;
-use crate::rehearsal_tests::{planned, prepare};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{DType, Inst, Op, Pointwise, Program, Reduction, Var};
 use std::fmt::Write;
@@ -465,7 +465,7 @@ fn is_region(op: &Op) -> bool {
 /// Also that programs are valid, that most have regions, and that the CPU takes these.
 #[test]
 fn random_regions_compile() {
-    let gpu = Arc::new(Gpu::pretended(90));
+    let gpu = Arc::new(Gpu::fake(90));
     let (mut regions, mut reductions, mut columns) = (0, 0, 0);
     for seed in seeds().into_iter().take(60) {
         let text = program(seed);

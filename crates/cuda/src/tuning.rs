@@ -1,8 +1,8 @@
 //! The fastest of several ways to do the same work on a device, by measuring.
 
+use crate::dry_run::in_dry_run;
 use crate::gpu::{Gpu, Handle};
 use crate::graph::captures_into;
-use crate::rehearsal::rehearses;
 use pullback_ir::Result;
 use std::ptr::null_mut;
 
@@ -44,11 +44,11 @@ pub(crate) struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// `None` while the stream is being captured or steps are rehearsed, when nothing can be
+    /// `None` while the stream is being captured or steps run dry, when nothing can be
     /// measured.
     pub fn new(gpu: &'a Gpu) -> Option<Stopwatch<'a>> {
         gpu.enter();
-        if captures_into().is_some() || rehearses() {
+        if captures_into().is_some() || in_dry_run() {
             return None;
         }
         let mut watch = Stopwatch { gpu, events: [Handle(null_mut()); 2] };

@@ -4,11 +4,11 @@
 use crate::backend::LIMITS;
 use crate::compile::Key;
 use crate::device_tests::device;
+use crate::dry_run::{Report, placeholder, run_dry, with_dry_run};
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::program::{Code, Prepared, region_loop};
 use crate::region_tests::{REGIONS, region_of};
-use crate::rehearsal::{Report, imagined, rehearse, rehearsing};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::pass::{Epilogue, Pipeline, Target};
@@ -69,9 +69,9 @@ fn keys(gpu: &Gpu) -> HashSet<Key> {
 
 /// Makes what a program needs, on a device that is none.
 pub(crate) fn prepare(gpu: &Arc<Gpu>, planned: &Planned) -> Report {
-    let code = rehearsing(|| Code::new(gpu, planned.program(), planned.plan())).expect("steps");
-    let report = rehearse(gpu, code.rehearsed());
-    rehearsing(|| drop(code));
+    let code = with_dry_run(|| Code::new(gpu, planned.program(), planned.plan())).expect("steps");
+    let report = run_dry(gpu, code.dry_steps());
+    with_dry_run(|| drop(code));
     report
 }
 
@@ -82,21 +82,21 @@ fn the_kernels_of_regions_are_found_before_they_run() {
     }
     for (name, written) in REGIONS {
         let text = written(1000, 768, DType::BF16, DType::F32);
-        let gpu = Arc::new(Gpu::pretended(90));
+        let gpu = Arc::new(Gpu::fake(90));
         let report = prepare(&gpu, &planned(&text));
         // The region alone, on memory of its own.
-        let alone = Gpu::pretended(90);
+        let alone = Gpu::fake(90);
         let region = region_of(&text);
         let specs: Vec<_> = region.inputs.iter().map(|load| &load.spec).collect();
         let made = region.infer(&specs).expect("valid");
-        rehearsing(|| {
+        with_dry_run(|| {
             let seen = |spec: &pullback_ir::Spec| {
-                Operand::dense(imagined(spec.bytes()), spec.dtype, &spec.shape)
+                Operand::dense(placeholder(spec.bytes()), spec.dtype, &spec.shape)
             };
             let x: Vec<Operand> = specs.iter().map(|spec| seen(spec)).collect();
             let out: Vec<Operand> = made.iter().map(seen).collect();
             let values = region.values().expect("valid");
-            region_loop(&alone, &region, &values, &x, &out).expect("it is rehearsed");
+            region_loop(&alone, &region, &values, &x, &out).expect("it runs dry");
         });
         assert!(!keys(&alone).is_empty(), "{name}");
         assert!(keys(&gpu) == keys(&alone), "{name}");
@@ -112,7 +112,7 @@ fn threads_share_what_they_make() {
     if nvrtc().is_err() {
         return;
     }
-    let (gpu, planned) = (Arc::new(Gpu::pretended(90)), planned(STEP));
+    let (gpu, planned) = (Arc::new(Gpu::fake(90)), planned(STEP));
     let reports: Vec<Report> = std::thread::scope(|s| {
         let all: Vec<_> = (0..4).map(|_| s.spawn(|| prepare(&gpu, &planned))).collect();
         all.into_iter().map(|one| one.join().expect("it ends")).collect()

@@ -2,14 +2,14 @@
 //!
 //! Which kernels, plans of cuDNN and forms of products a step needs follows from its operands: from
 //! layouts, alignment, switches, what a library takes. A list of all that would repeat every choice
-//! of the launch path, and be wrong where the two differ. So the launch path itself is walked: a
-//! thread that *rehearses* runs steps as always, on addresses that are imagined, but nothing
-//! reaches the device. Memory is taken from nowhere, copies and launches return at once, and what
-//! would wait ends the step. What is looked up on the way, and not there, is made.
+//! of the launch path, and be wrong where the two differ. So the launch path itself is walked, in a
+//! *dry run*: a thread runs steps as always, on placeholder addresses, but nothing reaches the
+//! device. No memory is allocated, copies and launches return at once, and what would wait ends the
+//! step. What is looked up on the way, and not there, is made.
 //!
 //! Steps are independent then, so threads take them one by one. Those that differ only in where
-//! their operands are, as the layers of a network do, are rehearsed once. A thread that finds that
-//! another is making what it needs goes on without. Nothing depends on a rehearsal: what it has not
+//! their operands are, as the layers of a network do, are run once. A thread that finds that
+//! another is making what it needs goes on without. Nothing depends on a dry run: what it has not
 //! found, since an operand is aligned otherwise (say), is made in the first call, as are errors.
 //!
 //! The threads begin with different work: one with plans of cuDNN, which take longest, one with
@@ -28,21 +28,21 @@ use std::time::{Duration, Instant};
 
 /// Most threads: each that compiles takes some 100 MB.
 const MOST: usize = 16;
-/// Where imagined memory begins: every block of a program, and then what steps take, far from the
+/// Where placeholder memory begins: every block of a program, and then what steps take, far from the
 /// others, and like real memory at multiples of 256.
 const BLOCK: DevicePtr = 1 << 44;
 const TAKEN: DevicePtr = 1 << 62;
 
 thread_local! {
-    static REHEARSES: Cell<bool> = const { Cell::new(false) };
+    static DRY_RUN: Cell<bool> = const { Cell::new(false) };
     static NEXT: Cell<DevicePtr> = const { Cell::new(TAKEN) };
     static COUNTS: RefCell<Option<Arc<Counts>>> = const { RefCell::new(None) };
 }
 
-/// Whether this thread rehearses.
+/// Whether this thread makes a dry run.
 #[inline]
-pub(crate) fn rehearses() -> bool {
-    REHEARSES.get()
+pub(crate) fn in_dry_run() -> bool {
+    DRY_RUN.get()
 }
 
 /// The address of a block of a program.
@@ -51,7 +51,7 @@ pub(crate) fn block(number: usize) -> DevicePtr {
 }
 
 /// Memory that a step takes.
-pub(crate) fn imagined(bytes: usize) -> DevicePtr {
+pub(crate) fn placeholder(bytes: usize) -> DevicePtr {
     let at = NEXT.get();
     NEXT.set(at + (bytes.max(1) as DevicePtr).next_multiple_of(256));
     at
@@ -73,7 +73,7 @@ pub(crate) enum What {
 #[derive(Default)]
 struct Counts([AtomicUsize; 6]);
 
-/// Notes that something was made, if this thread rehearses.
+/// Notes that something was made, if this thread makes a dry run.
 pub(crate) fn count(what: What) {
     COUNTS.with_borrow(|counts| {
         if let Some(Counts(all)) = counts.as_deref() {
@@ -82,7 +82,7 @@ pub(crate) fn count(what: What) {
     });
 }
 
-/// Sets whether this thread rehearses, until it is dropped.
+/// Sets whether this thread in_dry_run, until it is dropped.
 struct Scope {
     before: bool,
     counts: Option<Arc<Counts>>,
@@ -90,25 +90,25 @@ struct Scope {
 
 impl Scope {
     fn new(on: bool, counts: Option<Arc<Counts>>) -> Scope {
-        Scope { before: REHEARSES.replace(on), counts: COUNTS.replace(counts) }
+        Scope { before: DRY_RUN.replace(on), counts: COUNTS.replace(counts) }
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        REHEARSES.set(self.before);
+        DRY_RUN.set(self.before);
         COUNTS.set(self.counts.take());
     }
 }
 
-/// Calls `f` while this thread rehearses.
+/// Calls `f` in a dry run.
 #[cfg(test)]
-pub(crate) fn rehearsing<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn with_dry_run<R>(f: impl FnOnce() -> R) -> R {
     let _scope = Scope::new(true, None);
     f()
 }
 
-/// Calls `f`, which uses the device, while this thread does not rehearse.
+/// Calls `f`, which uses the device, outside of the dry run of this thread.
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
     let _scope = Scope::new(false, None);
     f()
@@ -122,8 +122,8 @@ pub(crate) enum Kind {
     Products,
 }
 
-/// A step to rehearse.
-pub(crate) struct Rehearsed<'a> {
+/// A step of a dry run.
+pub(crate) struct DryStep<'a> {
     pub kind: Kind,
     /// Equal for steps of which one is enough.
     pub like: u64,
@@ -140,7 +140,7 @@ pub(crate) fn likeness<'a>(what: impl Hash, operands: impl Iterator<Item = &'a O
     hasher.finish()
 }
 
-/// How a rehearsal went.
+/// How a dry run went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// As in [`What`].
@@ -171,11 +171,11 @@ impl Report {
     }
 }
 
-/// Rehearses steps, on as many threads as pay.
-pub(crate) fn rehearse(gpu: &Gpu, steps: Vec<Rehearsed<'_>>) -> Report {
+/// Runs steps dry, on as many threads as pay.
+pub(crate) fn run_dry(gpu: &Gpu, steps: Vec<DryStep<'_>>) -> Report {
     let clock = Instant::now();
     let mut seen = rustc_hash::FxHashSet::default();
-    let mut lists: [Vec<Rehearsed<'_>>; 3] = Default::default();
+    let mut lists: [Vec<DryStep<'_>>; 3] = Default::default();
     for step in steps.into_iter().filter(|step| seen.insert(step.like)) {
         lists[step.kind as usize].push(step);
     }
