@@ -20,6 +20,7 @@ use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
+use crate::widen::{is_narrow, widened};
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
 use squares::{LargestOfSquares, Squares};
@@ -104,6 +105,12 @@ pub(crate) fn pool(pool: &Pool, x: Source, places: Option<Source>, out: Sink) {
         Pooling::Sum | Pooling::ArgMax | Pooling::Take => &x.shape[lead..],
         Pooling::Spread(lengths) | Pooling::Give(lengths) => lengths,
     };
+    // Of integers, and of images with more elements than an i32 counts, only the compute types have
+    // a kernel.
+    let huge = i32::try_from(whole.iter().product::<usize>()).is_err();
+    if matches!(pool.kind, Pooling::ArgMax) && is_narrow(x.dtype) && (huge || !x.dtype.is_float()) {
+        return widened("pool", x, |x| self::pool(pool, x, places, out));
+    }
     let mut lengths = [1; 3];
     lengths[3 - rank..].copy_from_slice(whole);
     let mut pieces = [vec![(0, 1, 1)], vec![(0, 1, 1)], vec![(0, 1, 1)]];
@@ -126,10 +133,9 @@ pub(crate) fn pool(pool: &Pool, x: Source, places: Option<Source>, out: Sink) {
     };
     match pool.kind {
         Pooling::Take | Pooling::Give(_) => places.into_iter().for_each(|p| at_places(&job, p)),
-        Pooling::ArgMax => match i32::try_from(job.frames.lengths.iter().product::<usize>()) {
-            Ok(_) => with_elem!(x.dtype, T => job.argmax::<T, i32>()),
-            Err(_) => with_elem!(x.dtype, T => job.argmax::<T, i64>()),
-        },
+        Pooling::ArgMax if huge => with_elem!(compute x.dtype, T => job.argmax::<T, i64>()),
+        Pooling::ArgMax if x.dtype == DType::I64 => job.argmax::<i64, i32>(),
+        Pooling::ArgMax => with_elem!(float x.dtype, T => job.argmax::<T, i32>()),
         Pooling::Sum => match x.dtype {
             DType::F64 => job.sum::<f64, f64>(),
             DType::F32 => job.sum::<f32, f32>(),

@@ -444,13 +444,19 @@ macro_rules! per_level {
                 // SAFETY: passed on.
                 unsafe { $body::<S, K>($($arg),*) }
             }
+            // Once, not in every caller.
+            #[inline(never)]
+            unsafe fn baseline<S: Elem, K: Fold<S::Compute>>($($arg: $t),*) -> $out {
+                // SAFETY: passed on.
+                unsafe { $body::<S, K>($($arg),*) }
+            }
             // SAFETY: passed on; the level is one that this machine has.
             unsafe {
                 $crate::simd::by_level!(
                     level,
                     avx512: avx512::<S, K>($($arg),*),
                     avx2: avx2::<S, K>($($arg),*),
-                    baseline: $body::<S, K>($($arg),*),
+                    baseline: baseline::<S, K>($($arg),*),
                 )
             }
         }

@@ -58,9 +58,16 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
             let (len_b, strides_b, at_b) = lay(k, n, how_b);
             let a: Vec<T> = noise(len_a.max(1), 1).into_iter().map(&from).collect();
             let b: Vec<T> = noise(len_b.max(1), 2).into_iter().map(&from).collect();
-            let get = |x: &[T], at: usize, s: [isize; 2], i: usize, j: usize| {
-                to(x[(at as isize + i as isize * s[0] + j as isize * s[1]) as usize])
+            let [wide_a, wide_b] = [&a, &b].map(|x| x.iter().map(|&x| to(x)).collect::<Vec<f64>>());
+            let get = |x: &[f64], at: usize, s: [isize; 2], i: usize, j: usize| {
+                x[(at as isize + i as isize * s[0] + j as isize * s[1]) as usize]
             };
+            let one = |i: usize, j: usize| -> f64 {
+                let term =
+                    |p| get(&wide_a, at_a, strides_a, i, p) * get(&wide_b, at_b, strides_b, p, j);
+                (0..k).map(term).sum()
+            };
+            let product: Vec<f64> = (0..m * n).map(|at| one(at / n, at % n)).collect();
             let mut bits: Option<Vec<u64>> = None;
             for threads in [1, 2, 8] {
                 let mut c: Vec<T> = vec![from(7.0); m * n];
@@ -106,11 +113,7 @@ fn check<T: Copy>(dtype: DType, from: impl Fn(f64) -> T, to: impl Fn(T) -> f64, 
                 }
                 for i in 0..m {
                     for j in 0..n {
-                        let want: f64 = (0..k)
-                            .map(|p| {
-                                get(&a, at_a, strides_a, i, p) * get(&b, at_b, strides_b, p, j)
-                            })
-                            .sum();
+                        let want = product[i * n + j];
                         let got = to(c[i * n + j]);
                         let bound = tolerance * (1.0 + want.abs());
                         assert!(

@@ -222,6 +222,7 @@ fn eigenvectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
         for (name, a) in hard(n) {
             let out = factors(Linalg::Eigh, &a, [n, n], false);
             let (w, v, unit) = (&out[0], &out[1], largest(&a).max(1e-300));
+            let bound = rounding(&a, n);
             assert!(w.is_sorted(), "{name} {n}");
             assert!(orthonormal(v, n, n), "{name} {n}");
             for i in 0..n {
@@ -229,7 +230,7 @@ fn eigenvectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
                     let sum: f64 =
                         (0..n).map(|k| v[i * n + k] * (w[k] / unit) * v[j * n + k]).sum();
                     let error = (sum - a[i * n + j] / unit).abs();
-                    assert!(error < rounding(&a, n), "{name} {n}: {error}");
+                    assert!(error < bound, "{name} {n}: {error}");
                 }
             }
         }
@@ -248,7 +249,7 @@ fn singular_vectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
             for (m, a) in [(n, a.clone()), (some, wide), (n, upper)] {
                 let out = factors(Linalg::Svd { full: false }, &a, [m, n], false);
                 let (u, s, v, unit) = (&out[0], &out[1], &out[2], largest(&a).max(1e-300));
-                let k = m.min(n);
+                let (k, bound) = (m.min(n), rounding(&a, n));
                 assert!(s.iter().rev().is_sorted() && s[k - 1] >= 0.0, "{name} {m}×{n}");
                 let turned: Vec<f64> = (0..n * k).map(|at| v[at % k * n + at / k]).collect();
                 assert!(orthonormal(u, m, k) && orthonormal(&turned, n, k), "{name} {m}×{n}");
@@ -257,7 +258,7 @@ fn singular_vectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
                         let sum: f64 =
                             (0..k).map(|c| u[i * k + c] * (s[c] / unit) * v[c * n + j]).sum();
                         let error = (sum - a[i * n + j] / unit).abs();
-                        assert!(error < rounding(&a, n), "{name} {m}×{n}: {error}");
+                        assert!(error < bound, "{name} {m}×{n}: {error}");
                     }
                 }
             }

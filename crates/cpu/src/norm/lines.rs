@@ -59,7 +59,7 @@ pub(super) fn lines<L: RowKernel>(
 }
 
 /// What a task needs to know; made inside the task, as it holds pointers.
-struct LineTask<'a, L, E> {
+struct LineTask<'a, E> {
     /// Over the axes that are not normalised: the starts of the lines of both operands.
     walk: &'a Walk<2>,
     x: *const E,
@@ -76,7 +76,6 @@ struct LineTask<'a, L, E> {
     /// The lines of this task.
     from: usize,
     to: usize,
-    line: PhantomData<L>,
 }
 
 fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
@@ -106,7 +105,7 @@ fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
     }
     let along = [x.strides[axis], second.strides[axis]];
     let streamed = !L::REDUCE && inner == 1 && is_streamed(out, n);
-    let task = |from: usize, to: usize| LineTask::<L, E> {
+    let task = |from: usize, to: usize| LineTask::<E> {
         walk,
         x: { x }.ptr.cast(),
         second: { second }.ptr.cast(),
@@ -117,12 +116,11 @@ fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
         streamed,
         from,
         to,
-        line: PhantomData,
     };
     if n >= SHORT && inner < NARROW {
         let each = share(count, n);
         par::for_each(count.div_ceil(each), |t| {
-            vectorised(RowTask(task(t * each, count.min((t + 1) * each))));
+            vectorised(RowTask(task(t * each, count.min((t + 1) * each)), PhantomData::<L>));
         });
         return;
     }
@@ -135,14 +133,14 @@ fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
         let (start, part) = (t / parts * run, t % parts);
         let task = task(start + part * each, start + run.min((part + 1) * each));
         if width == 16 {
-            vectorised(Columns::<L, E, 16>(task))
+            vectorised(Columns::<E, 16>::of::<L>(task))
         } else {
-            vectorised(Columns::<L, E, 64>(task))
+            vectorised(Columns::<E, 64>::of::<L>(task))
         }
     });
 }
 
-struct RowTask<'a, L, E>(LineTask<'a, L, E>);
+struct RowTask<'a, L, E>(LineTask<'a, E>, PhantomData<L>);
 
 impl<L: RowKernel, E: Elem<Compute: Float>> SimdTask for RowTask<'_, L, E> {
     #[inline(always)]
@@ -191,7 +189,38 @@ impl<L: RowKernel, E: Elem<Compute: Float>> SimdTask for RowTask<'_, L, E> {
     }
 }
 
-struct Columns<'a, L, E, const W: usize>(LineTask<'a, L, E>);
+/// Lines by columns. What loads and stores is compiled for each dtype, and what computes once for
+/// each compute type: a call for a tile costs little.
+struct Columns<'a, E: Elem, const W: usize> {
+    task: LineTask<'a, E>,
+    pad: f64,
+    two: bool,
+    reduce: bool,
+    compute: fn(&mut [E::Compute], &[E::Compute]),
+}
+
+impl<'a, E: Elem<Compute: Float>, const W: usize> Columns<'a, E, W> {
+    fn of<L: RowKernel>(task: LineTask<'a, E>) -> Self {
+        let compute = |a: &mut [E::Compute], b: &[E::Compute]| {
+            vectorised(Tile::<L, E::Compute, W> { a, b, line: PhantomData });
+        };
+        Columns { task, pad: L::PAD, two: L::TWO, reduce: L::REDUCE, compute }
+    }
+}
+
+/// The computation on a tile.
+struct Tile<'a, L, C, const W: usize> {
+    a: &'a mut [C],
+    b: &'a [C],
+    line: PhantomData<L>,
+}
+
+impl<L: RowKernel, C: Float, const W: usize> SimdTask for Tile<'_, L, C, W> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        L::columns::<C, I, W>(self.a, self.b);
+    }
+}
 
 /// The starts of `W` lines, and whether they are adjacent.
 struct Starts<const W: usize> {
@@ -227,14 +256,15 @@ unsafe fn load_columns<E: Elem, const W: usize>(
     }
 }
 
-impl<L: RowKernel, E: Elem<Compute: Float>, const W: usize> SimdTask for Columns<'_, L, E, W> {
+impl<E: Elem<Compute: Float>, const W: usize> SimdTask for Columns<'_, E, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let LineTask { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
+        let Columns { task, pad, two, reduce, compute } = self;
+        let LineTask { walk, x, second, out, along, n, inner, from, to, .. } = task;
         // An empty reduction still has results: the padding of the tile.
-        let pad = E::Compute::real(L::PAD);
+        let pad = E::Compute::real(pad);
         let mut a = AlignedScratch::new(n.max(1) * W, pad);
-        let mut b = AlignedScratch::new(if L::TWO { n * W } else { 0 }, pad);
+        let mut b = AlignedScratch::new(if two { n * W } else { 0 }, pad);
         let (a, b) = (a.as_mut(), b.as_mut());
         let mut start = from;
         while start < to {
@@ -254,11 +284,11 @@ impl<L: RowKernel, E: Elem<Compute: Float>, const W: usize> SimdTask for Columns
                 if n > 0 {
                     load_columns(x, &starts[0], width, along[0], a);
                 }
-                if L::TWO {
+                if two {
                     load_columns(second, &starts[1], width, along[1], b);
                 }
-                L::columns::<E::Compute, I, W>(a, b);
-                if L::REDUCE {
+                compute(a, b);
+                if reduce {
                     store(&a[..width], out.add(start), 1);
                 } else if inner >= NARROW {
                     let out = out.add(start / inner * n * inner + start % inner);

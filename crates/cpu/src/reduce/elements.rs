@@ -12,7 +12,7 @@ use crate::simd::{Isa, Level, SimdTask, vectorised};
 /// Rows that the loop over columns folds at the same time.
 pub(super) const TOGETHER: usize = 8;
 
-/// Elements of the lines that are folded in one call; longer ones take one each.
+/// Elements of the lines of floats that are folded in one call; longer ones take one each.
 const SHORT: usize = 1024;
 
 /// Writes so many elements, a stride apart, in the compute type `A`.
@@ -93,7 +93,7 @@ impl<A: Compute> Elements<A> {
     ) {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            if self.widen.is_none() && len <= SHORT {
+            if const { A::DTYPE.is_float() } && self.widen.is_none() && len <= SHORT {
                 return fold_lines::<A, K>(level, self.at(offset).cast(), steps, len, found);
             }
             for (i, found) in found.iter_mut().enumerate() {

@@ -80,51 +80,43 @@ impl Addresses<'_> {
     }
 }
 
-impl Kernel {
-    /// As [`Kernel::new`], with a given [`CodegenMode`].
-    pub(crate) fn with(region: &Region, how: CodegenMode) -> Result<Kernel> {
-        let mut kernel = Kernel::build(region, how, false)?;
-        let large = |size: &usize| kernel.domain.len() * size >= STREAM;
-        let in_order = kernel.reducing.is_empty() && kernel.domain.run >= kernel.domain.row;
-        if how != CodegenMode::Slices && in_order && kernel.output_sizes.iter().any(large) {
-            kernel.streaming = Some(Box::new(Kernel::build(region, how, true)?));
-        }
-        Ok(kernel)
+/// What `Region::infer` checks besides the instructions, which the plan checks.
+fn check(region: &Region) -> Result<()> {
+    if let Some(load) = region.inputs.iter().find(|x| !x.layout.is_within(x.spec.len())) {
+        let message = "a layout reaches outside its operand";
+        return Err(Error::argument("region", message).on([&load.spec]));
     }
+    if region.outputs.is_empty() || region.outputs.iter().any(|&v| v >= region.body.len()) {
+        return Err(Error::argument("region", "has no result, or one that does not exist"));
+    }
+    if !region.columns.is_empty() {
+        return Err(Error::argument("region", "has sums over the rows, which `run` computes"));
+    }
+    Ok(())
+}
 
-    fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<Kernel> {
-        // What `Region::infer` checks besides the instructions, which the plan checks.
-        if let Some(load) = region.inputs.iter().find(|x| !x.layout.is_within(x.spec.len())) {
-            let message = "a layout reaches outside its operand";
-            return Err(Error::argument("region", message).on([&load.spec]));
-        }
-        if region.outputs.is_empty() || region.outputs.iter().any(|&v| v >= region.body.len()) {
-            return Err(Error::argument("region", "has no result, or one that does not exist"));
-        }
-        if !region.columns.is_empty() {
-            return Err(Error::argument("region", "has sums over the rows, which `run` computes"));
-        }
-        #[cfg(target_arch = "x86_64")]
-        let target = super::native::NativeTarget::of(how);
-        #[cfg(target_arch = "x86_64")]
-        let can =
-            |op: &Op, from: &[DType], to: DType| super::native::NativeTarget::can(op, from, to);
-        #[cfg(target_arch = "x86_64")]
-        let native: Option<Native> = target.is_some().then_some(&can);
-        #[cfg(not(target_arch = "x86_64"))]
-        let native: Option<Native> = {
-            let _ = how;
-            None
-        };
-        let plan = RegionPlan::new(region, native)?;
-        let domain = &plan.domain;
+/// Bytes of the slots of a pass, for one element.
+fn slot_bytes(used: &[usize; 4]) -> usize {
+    KINDS.iter().map(|&kind| used[kind as usize] * kind.size()).sum()
+}
 
-        // Slots, and how long a tile can be for them to fit in L1.
-        let shared: Vec<(Vec<usize>, [usize; 4])> = plan.passes.iter().map(share_slots).collect();
-        let bytes = |used: &[usize; 4]| {
-            KINDS.iter().map(|&kind| used[kind as usize] * kind.size()).sum::<usize>()
-        };
-        let widest = shared.iter().map(|s| bytes(&s.1)).max().unwrap_or(0) + 8;
+/// How the elements are cut.
+struct Tiling {
+    /// Elements of a tile, and the distance between tiles in scratch.
+    tile: usize,
+    pitch: usize,
+    /// Whether rows are cut into chunks.
+    chunked: bool,
+    /// Rows that are computed together.
+    together: usize,
+    /// Elements of a task.
+    task: usize,
+}
+
+impl Tiling {
+    /// A tile is as long as slots of `widest` bytes an element fit in L1.
+    fn of(plan: &RegionPlan, widest: usize, columns: &[PrefetchedOperand]) -> Tiling {
+        let (domain, region) = (&plan.domain, plan.region);
         let mut tile = (L1_BYTES / widest).clamp(64, TILE) & !63;
         if domain.many {
             tile = tile.max(domain.row.next_multiple_of(BLOCK));
@@ -137,8 +129,7 @@ impl Kernel {
         } else if domain.len() > 4 * TILE {
             tile = tile.min(TILE_AHEAD);
         }
-        let columns = if plan.reduces.is_empty() { domain.columns(region) } else { Vec::new() };
-        for c in &columns {
+        for c in columns {
             let row = c.stride * region.inputs[c.input].spec.dtype.size();
             tile = tile.min((COLUMNS / row).max(64) & !63);
         }
@@ -162,6 +153,57 @@ impl Kernel {
             true => (TASK / plan.weight).max(tile).next_multiple_of(tile),
             false => domain.len().next_multiple_of(tile).max(tile),
         };
+        Tiling { tile, pitch, chunked, together, task }
+    }
+}
+
+/// Spreads the prefetches of operands over the steps of the passes.
+fn share_prefetches(passes: &mut [TilePass]) {
+    // The first pass of several loads its operands from memory directly, and so does a single
+    // loop.
+    let first = usize::from(passes.len() > 1);
+    let asks = &mut passes[first..];
+    let parts = asks.iter().map(|pass| pass.steps.len()).sum::<usize>();
+    let mut part = 0;
+    for pass in asks.iter_mut().filter(|_| parts > 1) {
+        pass.ahead = Some((part, parts));
+        part += pass.steps.len();
+    }
+}
+
+impl Kernel {
+    /// As [`Kernel::new`], with a given [`CodegenMode`].
+    pub(crate) fn with(region: &Region, how: CodegenMode) -> Result<Kernel> {
+        let mut kernel = Kernel::build(region, how, false)?;
+        let large = |size: &usize| kernel.domain.len() * size >= STREAM;
+        let in_order = kernel.reducing.is_empty() && kernel.domain.run >= kernel.domain.row;
+        if how != CodegenMode::Slices && in_order && kernel.output_sizes.iter().any(large) {
+            kernel.streaming = Some(Box::new(Kernel::build(region, how, true)?));
+        }
+        Ok(kernel)
+    }
+
+    fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<Kernel> {
+        check(region)?;
+        #[cfg(target_arch = "x86_64")]
+        let target = super::native::NativeTarget::of(how);
+        #[cfg(target_arch = "x86_64")]
+        let can =
+            |op: &Op, from: &[DType], to: DType| super::native::NativeTarget::can(op, from, to);
+        #[cfg(target_arch = "x86_64")]
+        let native: Option<Native> = target.is_some().then_some(&can);
+        #[cfg(not(target_arch = "x86_64"))]
+        let native: Option<Native> = {
+            let _ = how;
+            None
+        };
+        let plan = RegionPlan::new(region, native)?;
+        let domain = &plan.domain;
+
+        let shared: Vec<(Vec<usize>, [usize; 4])> = plan.passes.iter().map(share_slots).collect();
+        let widest = shared.iter().map(|s| slot_bytes(&s.1)).max().unwrap_or(0) + 8;
+        let columns = if plan.reduces.is_empty() { domain.columns(region) } else { Vec::new() };
+        let Tiling { tile, pitch, chunked, together, task } = Tiling::of(&plan, widest, &columns);
 
         // Addresses.
         let places = |(place, used): &(Vec<usize>, [usize; 4]), kinds: &[TileKind]| {
@@ -177,7 +219,7 @@ impl Kernel {
         };
         let slots: Vec<Slots> =
             shared.iter().zip(&plan.passes).map(|(s, pass)| places(s, &pass.slots)).collect();
-        let through = shared.iter().map(|s| bytes(&s.1) * pitch + 256).max().unwrap_or(0);
+        let through = shared.iter().map(|s| slot_bytes(&s.1) * pitch + 256).max().unwrap_or(0);
         let through = through.next_multiple_of(64);
         let row = 8 * if domain.many { pitch } else { together.next_multiple_of(BLOCK) };
         let row_count = plan.rows.iter().flatten().count();
@@ -199,12 +241,11 @@ impl Kernel {
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
             super::native::NativeCompiler::new(target, domain.len(), through + 8 * pitch, streamed)
         });
-        let ahead: Vec<PrefetchedOperand> = (domain.access.iter().enumerate())
-            .filter_map(|(input, access)| {
-                Some(PrefetchedOperand { input, offset: access.in_order()?, stride: 1 })
-            })
-            .chain(columns)
-            .collect();
+        let in_order = |(input, access): (usize, &super::domain::Access)| {
+            Some(PrefetchedOperand { input, offset: access.in_order()?, stride: 1 })
+        };
+        let ahead: Vec<PrefetchedOperand> =
+            domain.access.iter().enumerate().filter_map(in_order).chain(columns).collect();
         let far =
             ahead.iter().map(|a| region.inputs[a.input].spec.bytes()).sum::<usize>() > OUT_OF_CACHE;
         let mut passes = Vec::new();
@@ -228,16 +269,7 @@ impl Kernel {
             passes.push(TilePass { ahead: None, steps, reduces: pass.reduces.clone(), rows });
         }
         if far {
-            // The first pass of several loads its operands from memory directly, and so does a
-            // single loop.
-            let first = usize::from(passes.len() > 1);
-            let asks = &mut passes[first..];
-            let parts = asks.iter().map(|pass| pass.steps.len()).sum::<usize>();
-            let mut part = 0;
-            for pass in asks.iter_mut().filter(|_| parts > 1) {
-                pass.ahead = Some((part, parts));
-                part += pass.steps.len();
-            }
+            share_prefetches(&mut passes);
         }
         #[cfg(target_arch = "x86_64")]
         let (code, spilled) = match compiler {
@@ -246,26 +278,8 @@ impl Kernel {
         };
         #[cfg(not(target_arch = "x86_64"))]
         let spilled = 0;
-        let reducing = plan.reduces.iter().map(|r| {
-            let (from, to) = (plan.values[r.of].dtype, plan.values[r.value].dtype);
-            ReductionStep {
-                folder: folder(r.kind, from, to),
-                size: TileKind::of(from).size(),
-                dtype: to,
-                to: addresses.one(ScalarStorage::Row(plan.rows[r.value].unwrap_or(0))),
-            }
-        });
-        let reducing = reducing.collect();
-        let (mut row_results, mut fills) = (Vec::new(), Vec::new());
-        for (output, &v) in region.outputs.iter().enumerate() {
-            let (dtype, stands) = (plan.values[v].dtype, plan.alias_of(v));
-            if let Some(row) = plan.rows[stands] {
-                let from = addresses.one(ScalarStorage::Row(row));
-                row_results.push(RowResult { output, from, kind: TileKind::of(dtype), dtype });
-            } else if plan.values[v].row {
-                fills.push(Fill { output, from: addresses.cells[stands] as usize, dtype });
-            }
-        }
+        let reducing = addresses.reductions();
+        let (row_results, fills) = addresses.results();
         let scratch_sizes = ScratchSizes {
             slots: through + 8 * pitch + spilled,
             rows: row_count * row,
@@ -301,6 +315,39 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             code,
         })
+    }
+}
+
+impl Addresses<'_> {
+    /// The reductions over the rows.
+    fn reductions(&self) -> Vec<ReductionStep> {
+        let plan = self.plan;
+        let one = |r: &super::plan::Reduce| {
+            let (from, to) = (plan.values[r.of].dtype, plan.values[r.value].dtype);
+            ReductionStep {
+                folder: folder(r.kind, from, to),
+                size: TileKind::of(from).size(),
+                dtype: to,
+                to: self.one(ScalarStorage::Row(plan.rows[r.value].unwrap_or(0))),
+            }
+        };
+        plan.reduces.iter().map(one).collect()
+    }
+
+    /// Results of one element for each row, and those that are one element.
+    fn results(&self) -> (Vec<RowResult>, Vec<Fill>) {
+        let plan = self.plan;
+        let (mut row_results, mut fills) = (Vec::new(), Vec::new());
+        for (output, &v) in plan.region.outputs.iter().enumerate() {
+            let (dtype, stands) = (plan.values[v].dtype, plan.alias_of(v));
+            if let Some(row) = plan.rows[stands] {
+                let from = self.one(ScalarStorage::Row(row));
+                row_results.push(RowResult { output, from, kind: TileKind::of(dtype), dtype });
+            } else if plan.values[v].row {
+                fills.push(Fill { output, from: self.cells[stands] as usize, dtype });
+            }
+        }
+        (row_results, fills)
     }
 }
 

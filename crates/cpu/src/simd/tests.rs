@@ -92,14 +92,15 @@ macro_rules! sweep32 {
         let all = (0..=u32::MAX).step_by(1021).map(f32::from_bits).chain(edges);
         let range: std::ops::RangeInclusive<f32> = $in;
         let x: Vec<f32> = all.filter(|x| !x.is_finite() || range.contains(x)).collect();
+        let wanted = |&x: &f32| {
+            let $x = f64::from(x);
+            $want
+        };
+        let wanted: Vec<f64> = x.iter().map(wanted).collect();
         for &level in Level::available() {
             let y = run1::<K>(level, &x);
             let (mut bad, mut at) = (0.0, 0.0);
-            for (&x, &y) in x.iter().zip(&y) {
-                let want = {
-                    let $x = f64::from(x);
-                    $want
-                };
+            for ((&x, &y), &want) in x.iter().zip(&y).zip(&wanted) {
                 // Infinite arguments of functions that need the standard library there.
                 if x.is_infinite() && !range.contains(&x) {
                     continue;

@@ -176,14 +176,17 @@ fn image(conv: &Conv, x: &[Array]) -> Array {
     };
     let mut out = vec![0.0; shape.iter().product()];
     let outer = (kernel[0] / conv.groups).max(1);
+    // The distance between channels.
+    let [channel_x, channel_w] = [&image, &kernel].map(|s| s[2..].iter().product::<usize>());
     for o in indices(&result) {
+        let in_y = ravel(&o, &result);
         for t in indices(&sizes) {
             let Some(at) = position(&conv.windows, &image[2..], &o[2..], &t) else { continue };
+            let first = o[1] / outer * kernel[1];
+            let first_x = ravel(&[&[o[0], first], &at[..]].concat(), &image);
+            let first_w = ravel(&[&[o[1], 0], &t[..]].concat(), &kernel);
             for i in 0..kernel[1] {
-                let channel = o[1] / outer * kernel[1] + i;
-                let in_x = ravel(&[&[o[0], channel], &at[..]].concat(), &image);
-                let in_w = ravel(&[&[o[1], i], &t[..]].concat(), &kernel);
-                let in_y = ravel(&o, &result);
+                let (in_x, in_w) = (first_x + i * channel_x, first_w + i * channel_w);
                 match &conv.role {
                     Role::Forward => out[in_y] += a.values[in_x] * b.values[in_w],
                     Role::Input(_) => out[in_x] += a.values[in_y] * b.values[in_w],

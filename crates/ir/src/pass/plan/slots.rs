@@ -438,31 +438,22 @@ impl<'a> Planner<'a> {
         matches!(m.to, Base::Input(_)) && self.replaced[self.roots[m.var.index()].index()]
     }
 
-    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not
-    /// counted here.
-    fn finish(mut self, alone: bool) -> Plan {
+    /// The line of the equation that runs at a time.
+    fn made_at(&self, time: usize) -> Option<crate::Line> {
+        let equation = time.checked_sub(1).and_then(|e| self.program.equations.get(e));
+        equation.and_then(|equation| equation.at)
+    }
+
+    /// Everything in the arena, in a fixed order (slots, scratch, temporaries), with what it is.
+    fn arena_blocks(&self, moves: &[Move]) -> (Vec<Interval>, Vec<Live>) {
         let count = self.program.equations.len();
-        let mut moves = self.moves();
-        // Everything in the arena, in a fixed order: slots, scratch, temporaries.
         let mut blocks: Vec<Interval> = Vec::new();
         let mut names: Vec<Live> = Vec::new();
-        let made_at = |time: usize| {
-            let equation = time.checked_sub(1).and_then(|e| self.program.equations.get(e));
-            equation.and_then(|equation| equation.at)
-        };
         for slot in self.slots.iter().filter(|slot| slot.base == Base::Arena) {
-            blocks.push(Interval {
-                bytes: self.target.padded(slot.bytes),
-                start: slot.start,
-                end: slot.end,
-            });
+            let bytes = self.target.padded(slot.bytes);
+            blocks.push(Interval { bytes, start: slot.start, end: slot.end });
             let (time, var) = slot.members[0];
-            names.push(Live {
-                var,
-                bytes: self.target.padded(slot.bytes),
-                at: made_at(time),
-                scratch: false,
-            });
+            names.push(Live { var, bytes, at: self.made_at(time), scratch: false });
         }
         for (e, list) in self.scratch.iter().enumerate() {
             for &(_, bytes) in list {
@@ -470,16 +461,43 @@ impl<'a> Planner<'a> {
                 let (bytes, var) =
                     (self.target.padded(bytes), outputs.first().copied().unwrap_or(Var(0)));
                 blocks.push(Interval { bytes, start: e + 1, end: e + 1 });
-                names.push(Live { var, bytes, at: made_at(e + 1), scratch: true });
+                names.push(Live { var, bytes, at: self.made_at(e + 1), scratch: true });
             }
         }
-        for m in &moves {
+        for m in moves {
             if self.must_wait(m) {
                 let bytes = self.target.padded(self.program.spec(m.var).bytes());
                 blocks.push(Interval { bytes, start: count + 1, end: count + 1 });
                 names.push(Live { var: m.var, bytes, at: None, scratch: true });
             }
         }
+        (blocks, names)
+    }
+
+    /// Where each variable is; `starts` are those of the slots.
+    fn locations(&mut self, starts: &[usize]) -> Vec<Location> {
+        let location = |v: usize| {
+            let layout =
+                std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
+            let root = self.roots[v].index();
+            match self.slot_of[root] {
+                NONE => Location { base: Base::Arena, start: 0, layout },
+                slot => Location {
+                    base: self.slots[slot].base,
+                    start: starts[slot] + self.shifts[root],
+                    layout,
+                },
+            }
+        };
+        (0..self.program.specs.len()).map(location).collect()
+    }
+
+    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not
+    /// counted here.
+    fn finish(mut self, alone: bool) -> Plan {
+        let count = self.program.equations.len();
+        let mut moves = self.moves();
+        let (blocks, names) = self.arena_blocks(&moves);
         let (offsets, arena) = pack(&blocks);
         let peak_at = most_alive(&blocks).0;
         let mut next = offsets.iter().copied();
@@ -525,7 +543,7 @@ impl<'a> Planner<'a> {
             }
             let now = slot.and_then(|s| s.members.iter().rev().find(|m| m.0 <= peak_at));
             if let Some(&(time, var)) = now {
-                (name.var, name.at) = (var, made_at(time));
+                (name.var, name.at) = (var, self.made_at(time));
             }
             let inner = self.inner.get(peak_at.max(1) - 1).filter(|_| name.scratch);
             let largest = inner.and_then(|plans| plans.iter().max_by_key(|plan| plan.arena));
@@ -539,28 +557,14 @@ impl<'a> Planner<'a> {
         for (k, &var) in self.program.outputs.iter().enumerate() {
             if alone && self.is_own(k) {
                 let bytes = self.program.spec(var).bytes();
-                let at = defined[var.index()].and_then(|e| made_at(e + 1));
+                let at = defined[var.index()].and_then(|e| self.made_at(e + 1));
                 live.push(Live { var, bytes, at, scratch: false });
                 outputs = outputs.saturating_add(bytes);
             }
         }
         live.sort_by_key(|l| std::cmp::Reverse(l.bytes));
 
-        let locations = (0..self.program.specs.len())
-            .map(|v| {
-                let layout =
-                    std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
-                let root = self.roots[v].index();
-                match self.slot_of[root] {
-                    NONE => Location { base: Base::Arena, start: 0, layout },
-                    slot => Location {
-                        base: self.slots[slot].base,
-                        start: starts[slot] + self.shifts[root],
-                        layout,
-                    },
-                }
-            })
-            .collect();
+        let locations = self.locations(&starts);
         debug_assert!(arena.is_multiple_of(self.target.align));
         self.add_products();
         Plan {
