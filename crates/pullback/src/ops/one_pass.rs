@@ -29,6 +29,9 @@ use std::sync::Arc;
 
 /// Fewest elements: below, the ops of a formula take no longer than the call of a region.
 const LEAST: usize = 1 << 9;
+/// Fewest elements of a pointwise formula that is differentiated: below, finding the region of its
+/// derivative takes longer than the ops.
+const LEAST_TRACKED: usize = 1 << 14;
 /// Most operands of a region whose derivative is a region.
 pub(super) const OPERANDS: usize = 5;
 /// Templates that are kept: more than programs have composites.
@@ -234,6 +237,12 @@ fn fused(
     if element_count(shape) < LEAST || !are_plain(shape, operands, masks, at) {
         return None;
     }
+    let differentiated =
+        |x: &&Tensor| x.state(at).is_ok_and(|state| state.is_differentiated(x) || state.cut);
+    let differentiated = operands.iter().any(differentiated);
+    if differentiated && form == Form::Points && element_count(shape) < LEAST_TRACKED {
+        return None;
+    }
     let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
     let numbers = numbers.iter().map(|v| v.to_bits()).collect();
     let key = FormulaKey::Formula(name, numbers, dtypes.clone(), Masks::from_slice(masks), form);
@@ -242,9 +251,7 @@ fn fused(
         let cuts = program.equations.iter().any(|e| matches!(e.op, Op::Unary(Unary::Stop)));
         Some(Template { cuts, ..Template::of(&program, form, masks, 1)? })
     })?;
-    let differentiated =
-        |x: &&Tensor| x.state(at).is_ok_and(|state| state.is_differentiated(x) || state.cut);
-    if template.cuts && operands.iter().any(differentiated) {
+    if template.cuts && differentiated {
         return None;
     }
     mode::with_line(at, || template.apply(shape, operands).pop())

@@ -24,6 +24,7 @@ fn count_before<T: Copy>(sorted: &[T], before: impl Fn(T) -> bool) -> usize {
 /// [`Tensor::searchsorted`] by a loop, where only values count and they are on the host.
 #[track_caller]
 fn searched(sorted: &Tensor, values: &Tensor, one_line: bool, right: bool) -> Option<Tensor> {
+    #[allow(clippy::neg_cmp_op_on_partial_ord)] // of NaN neither holds
     fn of<T: HostElement + PartialOrd + Copy>(
         sorted: &Tensor,
         values: &Tensor,
@@ -352,5 +353,42 @@ impl Tensor {
         }
         columns.reverse();
         columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, Tensor, jit};
+
+    /// The loop, the composite that a trace takes, and counting agree, with ties and at both ends.
+    #[test]
+    #[allow(clippy::neg_cmp_op_on_partial_ord)] // of NaN neither holds
+    fn searches_agree_with_counting() {
+        for n in [0usize, 1, 2, 7, 8, 64, 100] {
+            let sorted: Vec<f32> = (0..n).map(|i| (i / 2) as f32).collect();
+            let values: Vec<f32> =
+                (0..60).map(|i| i as f32 * 0.5 - 2.0).chain([f32::NAN]).collect();
+            for right in [false, true] {
+                let before = |x: f32| match right {
+                    true => sorted.iter().filter(|&&s| !(s > x)).count() as i64,
+                    false => sorted.iter().filter(|&&s| !(s >= x)).count() as i64,
+                };
+                let wanted: Vec<i64> = values.iter().map(|&x| before(x)).collect();
+                let line = Tensor::from_vec(&sorted[..], [n]);
+                let x = Tensor::from_vec(&values[..], [values.len()]);
+                assert_eq!(line.searchsorted(&x, right).to_vec::<i64>(), wanted, "{n} {right}");
+                let pair = (line.clone(), x.clone());
+                let traced = jit(move |(s, x): &(Tensor, Tensor)| s.searchsorted(x, right));
+                assert_eq!(traced.of(&pair).to_vec::<i64>(), wanted, "{n} {right}, traced");
+                let whole = (line.cast(DType::I64), x.nan_to_num(0.0, 0.0, 0.0).cast(DType::I64));
+                let integers = whole.0.searchsorted(&whole.1, right);
+                let wanted: Vec<i64> =
+                    whole.1.to_vec::<i64>().iter().map(|&x| before(x as f32)).collect();
+                assert_eq!(integers.to_vec::<i64>(), wanted, "{n} {right}, integers");
+            }
+        }
+        let lines = Tensor::from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+        let found = lines.searchsorted(&Tensor::from([[2.5, 9.0], [2.5, 5.0]]), false);
+        assert_eq!(found.to_vec::<i64>(), [2, 3, 0, 1]);
     }
 }

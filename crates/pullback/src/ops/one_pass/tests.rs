@@ -62,7 +62,7 @@ fn computed(f: Composite, x: &Tensor, y: &Tensor, parts: usize) -> [Vec<u64>; 3]
 
 #[test]
 fn one_pass_has_the_bits_of_the_formula() {
-    let n = 2 * LEAST;
+    let n = 2 * LEAST_TRACKED;
     for dtype in [DType::F32, DType::F64, DType::BF16] {
         let x = Tensor::linspace(-3.5, 3.5, n).cast(dtype);
         let y = (Tensor::linspace(2.0, -3.0, n) + 0.01).cast(dtype);
@@ -133,7 +133,7 @@ fn rows_and_repeated_operands_have_the_bits_of_the_formula() {
 
 #[test]
 fn composites_become_regions() {
-    let x = Tensor::linspace(-3.5, 3.5, LEAST).cast(DType::F32).requires_grad();
+    let x = Tensor::linspace(-3.5, 3.5, LEAST_TRACKED).cast(DType::F32).requires_grad();
     x.hardswish().sum().backward().unwrap();
     let found = TEMPLATES.with_borrow(|all| {
         let of = |key: &FormulaKey| {
@@ -146,7 +146,7 @@ fn composites_become_regions() {
 
 #[test]
 fn derivatives_of_every_order_go_through_a_region() {
-    let n = LEAST;
+    let n = LEAST_TRACKED;
     let x = Tensor::linspace(0.5, 1.5, n);
     // The third derivative of Σ x⁴ is 24·x.
     let once = |x: &Tensor| crate::grad(|x: &Tensor| x.powi(4).sum())(x);

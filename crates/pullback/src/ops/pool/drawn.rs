@@ -93,3 +93,33 @@ impl Windows<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Tensor, jit};
+
+    /// The loop gives what the composite gives, which a trace takes; with ties and NaN.
+    #[test]
+    fn windows_agree_with_the_composite() {
+        let numbers = |n: usize| {
+            let value = |i: usize| if i % 37 == 5 { f64::NAN } else { ((i * 29) % 11) as f64 };
+            Tensor::from_vec((0..n).map(value).collect::<Vec<_>>(), [n])
+        };
+        let samples = |n: usize| {
+            let value = |i: usize| ((i * 17) % 10) as f64 * 0.1;
+            Tensor::from_vec((0..n).map(value).collect::<Vec<_>>(), [n])
+        };
+        let flat = (numbers(2 * 3 * 9 * 7).reshape([2, 3, 9, 7]), samples(12).reshape([2, 3, 2]));
+        let deep = (numbers(2 * 6 * 5 * 4).reshape([1, 2, 6, 5, 4]), samples(6).reshape([1, 2, 3]));
+        let of_flat = |(x, u): &(Tensor, Tensor)| x.fractional_max_pool2d(3, [4, 3], u);
+        let of_deep = |(x, u): &(Tensor, Tensor)| x.fractional_max_pool3d(2, [3, 2, 3], u);
+        let pairs =
+            [(of_flat(&flat), jit(of_flat).of(&flat)), (of_deep(&deep), jit(of_deep).of(&deep))];
+        for ((values, places), (other_values, other_places)) in pairs {
+            assert_eq!(places.to_vec::<i64>(), other_places.to_vec::<i64>());
+            let bits =
+                |x: &Tensor| x.to_vec::<f64>().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&values), bits(&other_values));
+        }
+    }
+}
