@@ -73,7 +73,7 @@ impl Trips {
             ops::run(
                 &gpu,
                 &Op::Copy,
-                &[x.clone()],
+                std::slice::from_ref(x),
                 &[Operand { at: memory.at, ..to.clone() }],
                 None,
             )?;

@@ -195,7 +195,7 @@ pub use ops::{
 };
 pub use ops::{fft, linalg};
 pub use pullback_derive::Tree;
-pub use pullback_ir::pass::{Apart, BudgetReport, Obstacle, OffloadedValue, Stage};
+pub use pullback_ir::pass::{Apart, BudgetReport, MovedValue, Obstacle, Stage};
 pub use pullback_ir::{
     CudaLaunch, DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };

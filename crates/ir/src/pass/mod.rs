@@ -62,7 +62,7 @@ pub use inline::{has_bodies, inline};
 pub use layout::layout;
 pub use losses::losses;
 pub use norms::norms;
-pub use offload::{Offloaded, OffloadedValue, duration, nanoseconds, offload, offloaded};
+pub use offload::{MovedValue, Offloaded, duration, nanoseconds, offload, offloaded};
 pub use overlap::{overlap, overlap_on};
 pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};

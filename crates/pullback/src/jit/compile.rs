@@ -10,7 +10,7 @@ use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, autocast, backend, fail, kinks, mode,
 };
-use pullback_ir::pass::{self, BudgetReport, Constant, OffloadedValue, Pipeline, Stage};
+use pullback_ir::pass::{self, BudgetReport, Constant, MovedValue, Pipeline, Stage};
 use pullback_ir::template::Lifted;
 use pullback_ir::{Line, Op, Program, Stopwatch};
 use rustc_hash::FxHashSet;
@@ -58,7 +58,7 @@ pub(super) struct Specialisation {
     pub limit: Option<usize>,
     pub budget: Option<BudgetReport>,
     /// What waits on the host for a time.
-    pub offloaded: Vec<OffloadedValue>,
+    pub offloaded: Vec<MovedValue>,
     /// The most bytes that the last call took, where a budget was set: what is held between calls,
     /// and the rise of the pool's counter.
     pub measured: Option<usize>,
@@ -158,7 +158,7 @@ pub(super) struct Made {
     pub program: Program,
     pub stages: Vec<Summary>,
     pub budget: Option<BudgetReport>,
-    pub offloaded: Vec<OffloadedValue>,
+    pub offloaded: Vec<MovedValue>,
     pub time: Duration,
     /// What its inputs after all captured tensors are.
     pub lifted: Vec<Lifted>,
@@ -326,7 +326,7 @@ pub(super) struct Passed {
     pub program: Program,
     pub stages: Vec<Stage>,
     pub budget: Option<BudgetReport>,
-    pub offloaded: Vec<OffloadedValue>,
+    pub offloaded: Vec<MovedValue>,
 }
 
 /// Runs the passes, with the kernels for folding constants, within a budget if there is one.

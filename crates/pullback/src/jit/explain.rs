@@ -6,7 +6,7 @@ use super::kernels::kernel_table;
 use crate::backend::KernelCode;
 use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
-use pullback_ir::pass::{Apart, BudgetReport, OffloadedValue};
+use pullback_ir::pass::{Apart, BudgetReport, MovedValue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub struct Specialised {
     pub budget: Option<BudgetReport>,
     /// What waits on the host for a time, where a budget was set on a device that can do that: what
     /// its copies cost, and what it would to compute it again.
-    pub offloaded: Vec<OffloadedValue>,
+    pub offloaded: Vec<MovedValue>,
     /// The peak of the last call by the pool's counters, where a budget was set; `None` before the
     /// first call, and on other devices than the CPU. It counts what the plan counts, and also
     /// scratch memory of kernels, copies of arguments that are not contiguous, and allocations of

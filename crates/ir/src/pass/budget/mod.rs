@@ -45,7 +45,7 @@ pub use report::BudgetReport;
 pub use work::{op_work, work};
 
 use super::plan::{Plan, plan};
-use super::{OffloadedValue, Pipeline, Target, dead_code, offload, remat_where};
+use super::{MovedValue, Pipeline, Target, dead_code, offload, remat_where};
 use crate::{Error, ErrorKind, Program, Result};
 use away::Away;
 use cuts::Cuts;
@@ -61,7 +61,7 @@ pub struct Budgeted {
     pub report: BudgetReport,
     /// What waits on the host, if anything: then [`offload`](super::offload()) to the budget is the
     /// last of the passes that remain ([`Budgeted::rest`]).
-    pub offloaded: Vec<OffloadedValue>,
+    pub offloaded: Vec<MovedValue>,
 }
 
 impl Budgeted {

@@ -58,7 +58,7 @@ pub struct Offloaded {
     /// Its plan.
     pub plan: Plan,
     /// What was moved, in the order of leaving.
-    pub values: Vec<OffloadedValue>,
+    pub values: Vec<MovedValue>,
     /// How long it takes, in nanoseconds, as an estimate.
     pub time: u64,
     /// How much of that it waits for copies.
@@ -68,7 +68,7 @@ pub struct Offloaded {
 /// A value that waits on the host, and why: what its copies take, and what computing it again
 /// would, in nanoseconds. Prints as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OffloadedValue {
+pub struct MovedValue {
     /// Its spec, and the op that makes it.
     pub spec: String,
     /// The op that makes it.
@@ -85,7 +85,7 @@ pub struct OffloadedValue {
     pub again: u64,
 }
 
-impl fmt::Display for OffloadedValue {
+impl fmt::Display for MovedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: u64| ns as f64 / 1000.0;
         let [out, back] = self.copies.map(us);
@@ -229,12 +229,12 @@ impl Search<'_> {
         Offloaded { program, plan, values, time, waits }
     }
 
-    fn value(&self, memory: &Memory, gap: &Gap) -> OffloadedValue {
+    fn value(&self, memory: &Memory, gap: &Gap) -> MovedValue {
         let made = memory.used[gap.value.index()][0];
         let e = &self.program.equations[made];
         let spec = self.program.spec(gap.value);
         let bytes = spec.bytes() as u64;
-        OffloadedValue {
+        MovedValue {
             spec: spec.to_string(),
             op: e.op.name(),
             at: e.at,
