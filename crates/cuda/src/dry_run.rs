@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 
 /// Most threads: each that compiles takes some 100 MB.
 const MOST: usize = 16;
-/// Where placeholder memory begins: every block of a program, and then what steps take, far from the
-/// others, and like real memory at multiples of 256.
+/// Where placeholder memory begins: every block of a program, and then what steps take, far from
+/// the others, and like real memory at multiples of 256.
 const BLOCK: DevicePtr = 1 << 44;
 const TAKEN: DevicePtr = 1 << 62;
 

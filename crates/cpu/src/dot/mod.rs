@@ -112,7 +112,7 @@ pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
 }
 
 /// Whether products of bf16 are computed by [`pairs`].
-fn multiplies_pairs() -> bool {
+pub(crate) fn multiplies_pairs() -> bool {
     cfg!(target_arch = "x86_64") && has_bf16_products(level())
 }
 

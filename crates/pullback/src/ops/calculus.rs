@@ -1,6 +1,6 @@
 //! Integrals and derivatives of sampled functions.
 
-use crate::ops::one_pass::one_pass_of_rows;
+use crate::ops::one_pass::{one_pass_of_rows, or_op_by_op};
 use crate::{Error, Tensor, cat};
 
 /// Where the samples of a function are.
@@ -188,6 +188,6 @@ impl Tensor {
         };
         let rows =
             one_pass_of_rows("renorm", &[p, most], [self], &others, |[x]| within(x, vec![1]));
-        rows.unwrap_or_else(|| within(self, others))
+        or_op_by_op(rows, || within(self, others))
     }
 }

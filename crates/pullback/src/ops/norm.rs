@@ -3,7 +3,7 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
-use crate::ops::one_pass::one_pass_of_rows;
+use crate::ops::one_pass::{one_pass_of_rows, or_op_by_op};
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val, Y};
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
@@ -294,7 +294,7 @@ impl Tensor {
             one_pass_of_rows("rms_norm", &[n as f64, eps], [self, weight], &axes, |[x, w]| {
                 normed(x, w, vec![1])
             });
-        rows.unwrap_or_else(|| normed(self, weight, axes))
+        or_op_by_op(rows, || normed(self, weight, axes))
     }
 
     /// The loss of each row, in the compute type: logits `[n, c]`, classes `i64[n]`.

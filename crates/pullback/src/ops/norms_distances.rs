@@ -1,6 +1,6 @@
 //! Norms of any order, and distances.
 
-use crate::ops::one_pass::{is_value_alone, one_pass_of_rows};
+use crate::ops::one_pass::{is_value_alone, one_pass_of_rows, or_op_by_op};
 use crate::{Error, IntoAxes, Tensor, kinks};
 use pullback_ir::infer::args;
 
@@ -98,7 +98,7 @@ impl Tensor {
             true => one_pass_of_rows("dist", &[p], [self, other], &self.all_axes(), of),
             false => None,
         };
-        rows.unwrap_or_else(|| {
+        or_op_by_op(rows, || {
             let difference = self - other;
             let axes = difference.all_axes();
             difference.vector_norm(p, axes)
@@ -170,7 +170,7 @@ impl Tensor {
             true => one_pass_of_rows("pairwise_distance", &[p, eps], [self, other], &[-1], of),
             false => None,
         };
-        rows.unwrap_or_else(|| distance(self, other))
+        or_op_by_op(rows, || distance(self, other))
     }
 
     /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while
@@ -240,6 +240,6 @@ impl Tensor {
             (&x / norm.clamp_min(eps)).cast(dtype)
         };
         let rows = one_pass_of_rows("normalize", &[p, eps], [self], &[axis], |[x]| unit(x, 1));
-        rows.unwrap_or_else(|| unit(self, axis))
+        or_op_by_op(rows, || unit(self, axis))
     }
 }

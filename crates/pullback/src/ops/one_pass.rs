@@ -140,6 +140,14 @@ pub(crate) fn one_pass_over<const N: usize>(
     spread().unwrap_or_else(|| mode::with_line(at, || of(&operands)))
 }
 
+/// What [`one_pass_of_rows`] gave, or else the formula op by op, at the caller's line: closures do
+/// not inherit it.
+#[track_caller]
+pub(crate) fn or_op_by_op(rows: Option<Tensor>, formula: impl FnOnce() -> Tensor) -> Tensor {
+    let at = mode::user_line(Line::caller());
+    rows.unwrap_or_else(|| mode::with_line(at, formula))
+}
+
 /// A formula of the rows of some tensors, if these axes are the last ones of the first and it is
 /// worthwhile: of matrices, whose rows it reduces; the result has one number for each row, or for
 /// each element. The others have its shape too, or are one row for all. The length of a row must

@@ -1,7 +1,7 @@
 //! Reductions over one, several or all axes.
 
 use crate::apply::apply;
-use crate::ops::one_pass::one_pass_of_rows;
+use crate::ops::one_pass::{one_pass_of_rows, or_op_by_op};
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, IntoAxes, Op, Shape, Tensor, kinks};
 use pullback_ir::infer::args;
@@ -332,7 +332,7 @@ reductions! {
             squares.root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
         };
         let rows = one_pass_of_rows("norm", &[], [x], &axes, |[x]| norm(x, vec![1]));
-        rows.unwrap_or_else(|| norm(x, axes))
+        or_op_by_op(rows, || norm(x, axes))
     };
 }
 

@@ -3,7 +3,7 @@
 //! What depends on order is a sort and a gather by the places it found, so its gradient is theirs.
 //! Counts have no gradient except through weights.
 
-use crate::ops::one_pass::{is_value_alone, one_pass_of_rows};
+use crate::ops::one_pass::{is_value_alone, one_pass_of_rows, or_op_by_op};
 use crate::{DType, Error, Operand, Tensor, cat, kinks, trace};
 
 /// What a quantile that falls between two elements is.
@@ -263,7 +263,7 @@ impl Tensor {
         let sum =
             |x: &Tensor, axes: Vec<isize>| x.is_nan().select_or(0.0, x.clone()).sum_over(axes);
         let rows = one_pass_of_rows("nan_sum", &[], [self], &axes, |[x]| sum(x, vec![1]));
-        rows.unwrap_or_else(|| sum(self, axes))
+        or_op_by_op(rows, || sum(self, axes))
     }
 
     /// The mean of the elements over some axes that are not NaN; NaN where all are.
@@ -288,14 +288,12 @@ impl Tensor {
             let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
             (x.nan_sum(axes) / count).cast(dtype)
         };
-        // Its derivative is no region.
-        if is_value_alone(self)
-            && let Some(y) =
-                one_pass_of_rows("nan_mean", &[], [self], &axes, |[x]| mean(x, vec![1]))
-        {
-            return y;
-        }
-        mean(self, axes)
+        let rows = match is_value_alone(self) {
+            true => one_pass_of_rows("nan_mean", &[], [self], &axes, |[x]| mean(x, vec![1])),
+            // Its derivative is no region.
+            false => None,
+        };
+        or_op_by_op(rows, || mean(self, axes))
     }
 
     /// The covariance matrix of the rows, whose columns are observations:

@@ -1,6 +1,8 @@
 //! The table of which results may be written over which operands.
 
 use super::super::Target;
+use super::slots::Planner;
+use super::{Base, ProductLocation};
 use crate::{Binary, Flow, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
 use rustc_hash::FxHashSet;
 
@@ -183,4 +185,25 @@ pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize
     }
     let last = RegionFacts::of(region).last;
     (0..region.outputs.len()).find(|&j| fits(results[j]) && last[region.outputs[j]])
+}
+
+impl Planner<'_> {
+    /// A product whose result reuses the memory of the operand added to it is accumulated there:
+    /// known only now, since a slot may have been placed in the memory of an input long after it
+    /// began.
+    pub fn add_products(&mut self) {
+        for e in 0..self.program.equations.len() {
+            let equation = &self.program.equations[e];
+            let Op::DotRegion(region) = &equation.op else { continue };
+            let Some(operand) = added(region, self.target).map(|k| k + 1) else { continue };
+            let result = &self.slots[self.slot(equation.outputs[0])];
+            let (slot, other) =
+                (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));
+            let same = slot == other
+                || result.base == self.slots[other].base && matches!(result.base, Base::Input(_));
+            if same {
+                self.products[e] = Some(ProductLocation::Added(operand));
+            }
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::overwrite::Large;
 use super::pack::{Interval, most_alive, pack};
 use super::share::{piece, product_result};
 use super::{
-    Base, CONSTANT, Live, Location, Move, Plan, ProductLocation, ScratchRole, ScratchSlot, added,
+    Base, CONSTANT, Live, Location, Move, Plan, ProductLocation, ScratchRole, ScratchSlot,
 };
 use crate::{Flow, Inst, Layout, Op, Program, Region, ResultMemory, Transfer, Var};
 use rustc_hash::FxHashMap;
@@ -87,7 +87,7 @@ pub(super) struct Planner<'a> {
     /// that a failed call changes nothing.
     last_fallible: usize,
     inner: Vec<Vec<Plan>>,
-    products: Vec<Option<ProductLocation>>,
+    pub products: Vec<Option<ProductLocation>>,
     loads: Vec<Vec<(usize, Layout)>>,
     scratch: Vec<Vec<(ScratchRole, usize)>>,
 }
@@ -580,25 +580,6 @@ impl<'a> Planner<'a> {
             outputs,
             peak_at: peak_at.max(1) - 1,
             live,
-        }
-    }
-
-    /// A product whose result reuses the memory of the operand added to it is accumulated there:
-    /// known only now, since a slot may have been placed in the memory of an input long after it
-    /// began.
-    fn add_products(&mut self) {
-        for e in 0..self.program.equations.len() {
-            let equation = &self.program.equations[e];
-            let Op::DotRegion(region) = &equation.op else { continue };
-            let Some(operand) = added(region, self.target).map(|k| k + 1) else { continue };
-            let result = &self.slots[self.slot(equation.outputs[0])];
-            let (slot, other) =
-                (self.slot(equation.outputs[0]), self.slot(equation.inputs[operand]));
-            let same = slot == other
-                || result.base == self.slots[other].base && matches!(result.base, Base::Input(_));
-            if same {
-                self.products[e] = Some(ProductLocation::Added(operand));
-            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Values that another packer has: what is made of them can be computed again from them.
 //!
 //! A function of a product costs little to compute again, if the product is there. Where the
-//! product was offloaded, it comes back for the function, and stays until its own node, which follows in
-//! backward, takes it: so it is copied back once.
+//! product was offloaded, it comes back for the function, and stays until its own node, which
+//! follows in backward, takes it: so it is copied back once.
 
 use super::state::BudgetState;
 use crate::backend::Pooled;

@@ -77,7 +77,7 @@ fn encoded<T: BlockElement>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
 
 /// One part of all pieces, one after the other.
 fn joined<P, T: HostElement>(pieces: &[P], part: impl Fn(&P) -> &Vec<T>) -> Tensor {
-    let all: Vec<T> = pieces.iter().flat_map(|piece| part(piece)).copied().collect();
+    let all: Vec<T> = pieces.iter().flat_map(part).copied().collect();
     Tensor::from_vec(&all, [all.len()])
 }
 
