@@ -104,7 +104,7 @@ fn casts_that_follow_one_another_have_the_bits_of_each_alone() {
             let memory = |dtype: DType, n: usize, written: bool| {
                 let length = lengths[n % lengths.len()];
                 let noise = Array::noise(dtype, &[length], n);
-                let start = if n % 3 == 0 { dtype.size() } else { 0 };
+                let start = if n.is_multiple_of(3) { dtype.size() } else { 0 };
                 let at = gpu.alloc(length * dtype.size() + start).expect("memory");
                 let of = Operand::dense(at + start as u64, dtype, &[length]);
                 if written {

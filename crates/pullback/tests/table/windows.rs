@@ -255,7 +255,7 @@ pub fn pool_samples(kind: &Pooling, dice: &mut Dice) -> Vec<Sample> {
         }
         let op = Op::Pool(Box::new(Pool { kind: Pooling::ArgMax, frames: squares() }));
         let odd = [1.0, 1.0, nan, 2.0, -inf, -inf, 1.0, 0.5, 3.0, nan, -inf, -inf];
-        let x = Tensor::from_vec(odd.to_vec(), [2, 6]);
+        let x = Tensor::from_vec(odd, [2, 6]);
         out.push(Sample { op, inputs: vec![x], check: false });
     }
     out
