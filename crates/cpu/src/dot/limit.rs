@@ -42,7 +42,7 @@ pub fn multiply_add_rate() -> f64 {
 }
 
 /// Copies as kernels do whose results are larger than a cache: stores go past it where the
-/// processor can do that. What is left over at the end is not copied.
+/// processor can do that.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -53,7 +53,11 @@ pub fn stream(from: &[u64], to: &mut [u64]) {
         use std::arch::x86_64::*;
         let start = to.as_ptr().align_offset(64).min(to.len());
         let lines = (to.len() - start) / 8;
-        let (from, to) = (from[start..].as_ptr(), to[start..].as_mut_ptr());
+        // What is not a whole line, at both ends.
+        let end = start + 8 * lines;
+        to[..start].copy_from_slice(&from[..start]);
+        to[end..].copy_from_slice(&from[end..]);
+        let (from, to) = (from[start..end].as_ptr(), to[start..end].as_mut_ptr());
         for line in 0..lines {
             // SAFETY: SSE2 is part of the target; the line is inside both slices, and aligned.
             unsafe {

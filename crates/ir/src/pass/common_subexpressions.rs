@@ -3,9 +3,9 @@
 //! Guarantees: of two equations with equal ops and equal operands the second is removed, and its
 //! results are those of the first. Ops are pure (random numbers are functions of a key), so this
 //! changes nothing; collectives, whose number other workers see, are all kept, and so are copies to
-//! the host, each of which has one end. Control flow with
-//! equal programs inside counts as equal; nothing moves into or out of the programs inside.
-//! Idempotent. Unused values are left to `dead_code`.
+//! the host, each of which has one end. Control flow with equal programs inside counts as equal;
+//! nothing moves into or out of the programs inside. Idempotent. Unused values are left to
+//! `dead_code`.
 
 use super::rebuild::{Rebuild, with_programs};
 use crate::{Op, Program, Var, Vars};
