@@ -38,8 +38,9 @@
 //! # Roots
 //!
 //! Roots of one are computed in f64, from an angle below an eighth of the circle, and rounded: each
-//! is accurate, and symmetric ones are exactly symmetric. Tables cost more than a transform, so
-//! plans are cached (`plan.rs`).
+//! is accurate, and symmetric ones are exactly symmetric. Those between the columns and the rows of
+//! a split line are products of two such. Tables cost more than a transform, so plans are cached
+//! (`plan.rs`).
 //!
 //! Everything is scalar code that the compiler vectorises, except pairs to blocks and back, and
 //! transpositions (`shuffle.rs`).

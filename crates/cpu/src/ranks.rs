@@ -5,7 +5,7 @@
 //! are no ties, and the elements of the requested ranks do not depend on the algorithm. A long line
 //! is first counted by the upper bits of its keys; the counts give the buckets that hold the
 //! requested ranks, and only those are collected (in order, so that any number of threads collects
-//! the same) and selected from.
+//! the same). If they are many, they are counted once more, by the first bits in which they differ.
 
 use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
@@ -98,6 +98,7 @@ fn run<S: SortKey>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices
     par::for_each(count.div_ceil(group), |task| {
         let (x, values, indices) = (&x, &values, &indices);
         let (mut short, mut long) = (Vec::<u64>::new(), Vec::<(u64, usize)>::new());
+        let mut spare = Vec::new();
         for n in task * group..count.min((task + 1) * group) {
             let start = x.ptr.cast::<S>().wrapping_offset(lines.start(n));
             let flip = flip(wanted.descending, narrow);
@@ -113,17 +114,21 @@ fn run<S: SortKey>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices
                 }
             };
             if narrow {
-                let below = if len >= LONG {
+                let mut below = if len >= LONG {
                     collect(line, wanted, &mut short)
                 } else {
                     short.clear();
                     short.extend((0..len).map(|i| line.entry(i)));
                     0
                 };
-                let part = if take > short.len() / 4 && short.len() >= LONG {
+                let nearly_all = take > short.len() / 4;
+                if short.len() >= LONG && !nearly_all {
+                    below += refine(&mut short, from - below, take);
+                }
+                let part = if short.len() >= LONG && nearly_all {
                     // Nearly all: radix sort, as they are still in the order of their indices.
-                    radix(&mut short, &mut Vec::new());
-                    &short[from - below..from - below + take]
+                    spare.resize(short.len(), 0);
+                    &radix(&mut short, &mut spare)[from - below..from - below + take]
                 } else {
                     pick(&mut short, from - below, take)
                 };
@@ -155,6 +160,47 @@ fn pick<T: Ord>(list: &mut [T], from: usize, count: usize) -> &[T] {
     part
 }
 
+/// The buckets of the first and of the last of some ranks, and how many entries are below them.
+struct Selected {
+    low: usize,
+    high: usize,
+    below: usize,
+}
+
+fn select(totals: &[usize], from: usize, count: usize) -> Selected {
+    let (mut sum, mut low, mut high, mut below) = (0, totals.len(), totals.len(), 0);
+    for (b, &here) in totals.iter().enumerate() {
+        if low == totals.len() && sum + here > from {
+            (low, below) = (b, sum);
+        }
+        sum += here;
+        if high == totals.len() && sum >= from + count {
+            high = b;
+        }
+    }
+    Selected { low, high, below }
+}
+
+/// Keeps the entries that may have the ranks `from..from + count` among these, by the bits after
+/// those that all have in common; returns how many are below them. The order is kept.
+fn refine(entries: &mut Vec<u64>, from: usize, count: usize) -> usize {
+    let (low, high) = entries.iter().fold((u64::MAX, 0), |(a, b), &e| (a.min(e), b.max(e)));
+    let common = (low ^ high).leading_zeros().min(64 - BITS);
+    let bucket = |e: u64| (e << common >> (64 - BITS)) as usize;
+    let mut totals = vec![0; BUCKETS];
+    entries.iter().for_each(|&e| totals[bucket(e)] += 1);
+    let Selected { low, high, below } = select(&totals, from, count);
+    // As in `collect`.
+    let mut kept = 0;
+    for i in 0..entries.len() {
+        let entry = entries[i];
+        entries[kept] = entry;
+        kept += usize::from(bucket(entry).wrapping_sub(low) <= high - low);
+    }
+    entries.truncate(kept);
+    below
+}
+
 /// Collects the entries of the buckets that hold the requested ranks; returns how many are below
 /// them.
 fn collect<S: SortKey>(line: StridedRow<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
@@ -173,21 +219,11 @@ fn collect<S: SortKey>(line: StridedRow<S>, wanted: Wanted, entries: &mut Vec<u6
             keys[..n].iter().for_each(|&key| counts[bucket(key)] += 1);
         }
     });
-    // The buckets of the first and of the last requested rank.
     let mut totals = vec![0usize; BUCKETS];
     for counts in counts.chunks_exact(BUCKETS) {
         totals.iter_mut().zip(counts).for_each(|(total, &n)| *total += n as usize);
     }
-    let (mut sum, mut low, mut high, mut below) = (0usize, BUCKETS, BUCKETS, 0);
-    for (b, &here) in totals.iter().enumerate() {
-        if low == BUCKETS && sum + here > wanted.from {
-            (low, below) = (b, sum);
-        }
-        sum += here;
-        if high == BUCKETS && sum >= wanted.from + wanted.count {
-            high = b;
-        }
-    }
+    let Selected { low, high, below } = select(&totals, wanted.from, wanted.count);
     // The start of the entries of each block.
     let mut starts = vec![0usize; blocks + 1];
     for block in 0..blocks {
@@ -206,12 +242,11 @@ fn collect<S: SortKey>(line: StridedRow<S>, wanted: Wanted, entries: &mut Vec<u6
         let mut next = 0;
         for i in range.clone().step_by(CHUNK) {
             let n = line.keys(i, range.end, &mut keys);
-            // Written always, and counted if selected: no branch to mispredict.
+            // Written always, and counted if selected, by one comparison: no branch to mispredict.
             let mut hits = 0;
             for (j, &key) in keys[..n].iter().enumerate() {
                 found[hits] = u64::from(key) << 32 | (i + j) as u64;
-                let b = bucket(key);
-                hits += usize::from(low <= b && b <= high);
+                hits += usize::from(bucket(key).wrapping_sub(low) <= high - low);
             }
             part[next..next + hits].copy_from_slice(&found[..hits]);
             next += hits;
@@ -228,6 +263,29 @@ mod tests {
 
     fn sink(ptr: *mut u8, shape: &[usize], dtype: DType) -> Sink<'_> {
         Sink { ptr, shape, dtype }
+    }
+
+    /// Entries that differ in their lowest bits only, in their highest, and that are all equal.
+    #[test]
+    fn refining_keeps_the_requested_ranks() {
+        for shift in [0, 20, 52] {
+            let list: Vec<u64> =
+                (0..5000u64).map(|i| (i * 7919 % 4096) << shift | 1 << 63).collect();
+            let mut sorted = list.clone();
+            sorted.sort_unstable();
+            for (from, count) in [(0, 1), (17, 3), (2500, 1000), (4999, 1), (0, 5000)] {
+                let mut kept = list.clone();
+                let below = refine(&mut kept, from, count);
+                assert!(
+                    kept.len() >= count && (count > 4000 || kept.len() < 4000),
+                    "{shift} {from}"
+                );
+                let part = pick(&mut kept, from - below, count);
+                assert_eq!(part, &sorted[from..from + count], "{shift} {from} {count}");
+            }
+        }
+        let mut same = vec![5u64; 100];
+        assert_eq!((refine(&mut same, 40, 3), same.len()), (0, 100));
     }
 
     /// Lengths around a task and a block, with ties and NaN, against the full sort.

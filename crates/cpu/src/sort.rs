@@ -7,8 +7,10 @@
 //!
 //! Keys of up to 32 bits share one `u64` with the index. Long lines of those are sorted by radix,
 //! 11 bits at a time, skipping digits that are equal in all keys (so bytes and halves take one or
-//! two passes); short lines, and 64-bit keys, by comparison.
+//! two passes); short lines, and 64-bit keys, by comparison. Threads share the lines; if there is
+//! one long line, they share the making of its entries and the writing of its results.
 
+use crate::dot::scratch;
 use crate::elem::{Bool, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -20,6 +22,8 @@ pub(crate) const GRAIN: usize = 1 << 12;
 /// Length from which radix sort is faster than comparisons.
 const RADIX_FROM: usize = 1024;
 const DIGIT: u32 = 11;
+/// Entries of a long line that are worth a task.
+const BLOCK: usize = 1 << 15;
 
 /// Types with an order-preserving unsigned key.
 pub(crate) trait SortKey: Elem {
@@ -90,45 +94,86 @@ fn run<S: SortKey>(axis: usize, descending: bool, x: Source, values: Sink, indic
     let flip = flip(descending, narrow);
     par::for_each(count.div_ceil(group), |task| {
         let (x, values, indices) = (&x, &values, &indices);
-        let (mut short, mut long, mut spare) =
-            (Vec::<u64>::new(), Vec::<(u64, usize)>::new(), Vec::new());
+        let (mut short, mut long) = (Vec::<u64>::new(), Vec::<(u64, usize)>::new());
         for line in task * group..count.min((task + 1) * group) {
             let from = x.ptr.cast::<S>().wrapping_offset(lines.start(line));
-            // SAFETY: inside the line.
-            let element = |i: usize| unsafe { *from.wrapping_offset(i as isize * lines.step) };
-            let start = lines.dense_start(line);
-            let put = |place: usize, index: usize| {
-                let at = start + place * lines.dense_step;
-                // SAFETY: inside both outputs; this line is this task's.
-                unsafe {
-                    *values.ptr.cast::<S>().add(at) = element(index);
-                    *indices.ptr.cast::<i64>().add(at) = index as i64;
-                }
+            let line = SortLine {
+                from,
+                step: lines.step,
+                values: values.ptr.cast::<S>().wrapping_add(lines.dense_start(line)),
+                indices: indices.ptr.cast::<i64>().wrapping_add(lines.dense_start(line)),
+                dense_step: lines.dense_step,
             };
-            if narrow {
+            let entry = |i: usize| (line.element(i).key() ^ flip) << 32 | i as u64;
+            if narrow && len >= RADIX_FROM {
+                let (_entries, to) = scratch::<u64>(len);
+                let (_spare, spare) = scratch::<u64>(len);
+                let blocks = len.div_ceil(BLOCK);
+                let range = |block: usize| block * BLOCK..len.min((block + 1) * BLOCK);
+                par::for_each(blocks, |block| {
+                    // SAFETY: inside the scratch; these entries are this task's.
+                    range(block).for_each(|i| unsafe { to.at(i).write(entry(i)) });
+                });
+                // SAFETY: both have `len` entries; the first is written, the other one is a number
+                // whatever its bits are, and is written before it is read.
+                let sorted = unsafe {
+                    let spare = std::slice::from_raw_parts_mut(spare.at(0), len);
+                    radix(std::slice::from_raw_parts_mut(to.at(0), len), spare)
+                };
+                par::for_each(blocks, |block| {
+                    range(block).for_each(|place| line.put(place, sorted[place] as u32 as usize));
+                });
+            } else if narrow {
                 short.clear();
-                short.extend((0..len).map(|i| (element(i).key() ^ flip) << 32 | i as u64));
-                if len < RADIX_FROM {
-                    short.sort_unstable();
-                } else {
-                    radix(&mut short, &mut spare);
-                }
+                short.extend((0..len).map(entry));
+                short.sort_unstable();
                 short
                     .iter()
                     .enumerate()
-                    .for_each(|(place, &entry)| put(place, entry as u32 as usize));
+                    .for_each(|(place, &entry)| line.put(place, entry as u32 as usize));
             } else {
                 long.clear();
-                long.extend((0..len).map(|i| (element(i).key() ^ flip, i)));
+                long.extend((0..len).map(|i| (line.element(i).key() ^ flip, i)));
                 long.sort_unstable();
-                long.iter().enumerate().for_each(|(place, entry)| put(place, entry.1));
+                long.iter().enumerate().for_each(|(place, entry)| line.put(place, entry.1));
             }
         }
     });
 }
 
-/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass is stable.
-pub(crate) fn radix(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
+/// A line of the operand and of both results.
+struct SortLine<S> {
+    from: *const S,
+    step: isize,
+    values: *mut S,
+    indices: *mut i64,
+    dense_step: usize,
+}
+
+// SAFETY: the operand is only read, and tasks write different places of a line.
+unsafe impl<S> Sync for SortLine<S> {}
+
+impl<S: Copy> SortLine<S> {
+    #[inline(always)]
+    fn element(&self, i: usize) -> S {
+        // SAFETY: callers stay inside the line.
+        unsafe { *self.from.wrapping_offset(i as isize * self.step) }
+    }
+
+    #[inline(always)]
+    fn put(&self, place: usize, index: usize) {
+        let at = place * self.dense_step;
+        // SAFETY: inside both outputs; this place is the caller's.
+        unsafe {
+            *self.values.add(at) = self.element(index);
+            *self.indices.add(at) = index as i64;
+        }
+    }
+}
+
+/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass is stable. The result is in
+/// one of the two, which are equally long.
+pub(crate) fn radix<'a>(entries: &'a mut [u64], spare: &'a mut [u64]) -> &'a [u64] {
     const SIZE: usize = 1 << DIGIT;
     let digit = |entry: u64, pass: u32| (entry >> (32 + pass * DIGIT)) as usize & (SIZE - 1);
     let mut counts = [[0u32; SIZE]; 3];
@@ -137,24 +182,24 @@ pub(crate) fn radix(entries: &mut Vec<u64>, spare: &mut Vec<u64>) {
             counts[digit(entry, pass as u32)] += 1;
         }
     }
-    spare.clear();
-    spare.resize(entries.len(), 0);
+    let (mut from, mut to) = (entries, spare);
     for (pass, counts) in counts.iter_mut().enumerate() {
         let pass = pass as u32;
-        if counts[digit(entries[0], pass)] as usize == entries.len() {
+        if counts[digit(from[0], pass)] as usize == from.len() {
             continue;
         }
         let mut sum = 0;
         for count in counts.iter_mut() {
             sum += std::mem::replace(count, sum);
         }
-        for &entry in entries.iter() {
+        for &entry in from.iter() {
             let place = &mut counts[digit(entry, pass)];
-            spare[*place as usize] = entry;
+            to[*place as usize] = entry;
             *place += 1;
         }
-        std::mem::swap(entries, spare);
+        std::mem::swap(&mut from, &mut to);
     }
+    from
 }
 
 #[cfg(test)]
@@ -219,7 +264,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_stable_sort() {
-        for shape in [[1usize, 1], [5, 17], [3, 3000], [2000, 4]] {
+        for shape in [[1usize, 1], [5, 17], [3, 3000], [2000, 4], [1, BLOCK + 1]] {
             let (r, c) = (shape[0] as isize, shape[1] as isize);
             let count = shape[0] * shape[1];
             let floats: Vec<f64> = (0..count)

@@ -4,6 +4,24 @@ use super::passes::{BLOCK, W};
 use super::shuffle::Shuffle;
 use crate::simd::{Float, Isa, SimdTask};
 
+/// Bytes between rows from which they are prefetched.
+const FAR: usize = 2048;
+/// By how many rows.
+const AHEAD: isize = 8;
+
+/// Asks for the cache line at an address, which need not exist.
+#[inline(always)]
+fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is no access.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Up to [`W`] lines beside each other in an operand: `rows` pairs each.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes<T> {
@@ -42,9 +60,14 @@ impl<T: Shuffle> SimdTask for Gather<T> {
         let Gather(lanes, to, row) = self;
         let start = lanes.ptr.wrapping_offset(lanes.starts[0]).cast_const();
         let distance = lanes.distance();
+        // Rows on pages of their own: the hardware does not foresee them.
+        let far = lanes.step.unsigned_abs() * size_of::<T>() >= FAR;
         for j in 0..lanes.rows {
             let along = j as isize * lanes.step;
             let at = start.wrapping_offset(along);
+            if far {
+                prefetch(at.wrapping_offset(AHEAD * lanes.step));
+            }
             // SAFETY: inside the operand and the space of the caller, which do not overlap.
             unsafe {
                 let block = &mut *to.add(j * row).cast::<[T; BLOCK]>();

@@ -82,22 +82,29 @@ impl<T: Shuffle> Plan<T> {
 pub(super) struct Twist<T> {
     n: [usize; 2],
     passes: [Passes<T>; 2],
-    /// For each block of columns, each block of rows and each row of that a block of roots.
-    roots: Vec<T>,
+    /// The root that an element is multiplied by is a product of two, of the first row of its
+    /// block of rows and of its row in that: a table of all would be as large as the line.
+    /// For each block of columns and each block of rows a block of roots.
+    block_roots: Vec<T>,
+    /// For each block of columns and each of [`W`] rows a block of roots.
+    row_roots: Vec<T>,
 }
 
 impl<T: Shuffle> Twist<T> {
     pub(super) fn of(n: [usize; 2], passes: [Passes<T>; 2]) -> Twist<T> {
-        let mut roots = vec![T::default(); n[0].next_multiple_of(W) * n[1].next_multiple_of(W) * 2];
-        let row_blocks = n[0].div_ceil(W);
-        for k in 0..n[0] {
-            for j in 0..n[1] {
-                let at = ((j / W * row_blocks + k / W) * W + k % W) * BLOCK + j % W;
-                let w = root(k * j, n[0] * n[1]);
-                (roots[at], roots[at + W]) = (T::of_f64(w.0), T::of_f64(w.1));
+        let (row_blocks, column_blocks) = (n[0].div_ceil(W), n[1].div_ceil(W));
+        let table = |rows: usize, step: usize| {
+            let mut roots = vec![T::default(); column_blocks * rows * BLOCK];
+            for k in 0..rows {
+                for j in 0..n[1] {
+                    let at = (j / W * rows + k) * BLOCK + j % W;
+                    let w = root(k * step * j, n[0] * n[1]);
+                    (roots[at], roots[at + W]) = (T::of_f64(w.0), T::of_f64(w.1));
+                }
             }
-        }
-        Twist { n, passes, roots }
+            roots
+        };
+        Twist { n, passes, block_roots: table(row_blocks, W), row_roots: table(W, 1) }
     }
 
     fn space(&self) -> usize {
@@ -257,11 +264,14 @@ impl<T: Shuffle> SimdTask for TransposeColumns<'_, T> {
                 // blocks of rows, and as many roots; columns that exist, inside the matrix.
                 unsafe {
                     let from = self.from.add((row * W * s + block) * BLOCK);
-                    let at = (column * row_blocks + row) * W * BLOCK;
-                    let roots = self.twist.roots.as_ptr().add(at);
+                    let block_roots = self.twist.block_roots.as_ptr();
+                    let u = &*block_roots.add((column * row_blocks + row) * BLOCK).cast();
+                    let row_roots = self.twist.row_roots.as_ptr().add(column * W * BLOCK);
                     for (k, to) in tile.iter_mut().enumerate() {
-                        let (x, w) = (from.add(k * s * BLOCK), roots.add(k * BLOCK));
-                        times::<T, I>(&*x.cast(), &*w.cast(), to);
+                        let (x, v) = (from.add(k * s * BLOCK), row_roots.add(k * BLOCK));
+                        let mut w = [T::default(); BLOCK];
+                        times::<T, I>(u, &*v.cast(), &mut w);
+                        times::<T, I>(&*x.cast(), &w, to);
                     }
                     let (x, y) = (tile.as_ptr().cast::<T>(), transposed.as_mut_ptr().cast::<T>());
                     T::transpose::<I>(x, y);
