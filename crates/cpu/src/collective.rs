@@ -1,10 +1,10 @@
 //! Collectives: memory of operands and results as bytes for an engine.
 //!
 //! An eager op, and one inside a program that is not compiled, is a call that returns when its
-//! result is complete ([`call`]). A compiled program starts it ([`Flight::start`]), computes on and
-//! waits for it later; the memory is then used by the group's own thread meanwhile. The plan keeps
-//! that memory for operand and result until the wait, and [`Landing`] waits before the memory of a
-//! run can go away, however the run ends.
+//! result is complete ([`call`]). A compiled program starts it ([`HostFlight::start`]), computes on
+//! and waits for it later; the memory is then used by the group's own thread meanwhile. The plan
+//! keeps that memory for operand and result until the wait, and [`Landing`] waits before the memory
+//! of a run can go away, however the run ends.
 
 use crate::operand::{Sink, Source};
 use crate::{Buffer, pointwise};
@@ -24,9 +24,9 @@ pub(crate) fn call(op: &CollectiveOp, x: &[Source], out: Sink) -> Result<()> {
 
 /// A collective of a program between its start and its wait.
 #[derive(Default)]
-pub(crate) struct Flight(Mutex<Option<Started>>);
+pub(crate) struct HostFlight(Mutex<Option<Started>>);
 
-impl Flight {
+impl HostFlight {
     fn started(&self) -> MutexGuard<'_, Option<Started>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +35,7 @@ impl Flight {
     ///
     /// # Safety
     /// The memory of operand and result is there, and neither the result is used nor the operand
-    /// written by anyone else, until [`Flight::wait`] or [`Landing`] has waited for this.
+    /// written by anyone else, until [`HostFlight::wait`] or [`Landing`] has waited for this.
     pub(crate) unsafe fn start(
         &self,
         op: &Arc<CollectiveOp>,
@@ -69,7 +69,7 @@ impl Flight {
 
 /// Waits, when it is dropped, for all that were started and not waited for. Their results stay:
 /// who waits for one later gets its error.
-pub(crate) struct Landing<'a>(pub(crate) &'a [Arc<Flight>]);
+pub(crate) struct Landing<'a>(pub(crate) &'a [Arc<HostFlight>]);
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {

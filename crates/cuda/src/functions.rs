@@ -9,7 +9,7 @@ use std::fmt::{Display, Formatter, Write};
 use std::sync::LazyLock;
 
 /// A function of floats.
-struct Function {
+struct FloatFunction {
     code: FloatCode,
     /// The code for results of 8 or 11 bits, if there is another.
     quick: Option<&'static str>,
@@ -32,25 +32,25 @@ enum FloatCode {
 /// Reads a column.
 macro_rules! function {
     ([]) => {
-        Function { code: FloatCode::None, quick: None }
+        FloatFunction { code: FloatCode::None, quick: None }
     };
     ([special]) => {
-        Function { code: FloatCode::Special, quick: None }
+        FloatFunction { code: FloatCode::Special, quick: None }
     };
     ([f64 $text:literal]) => {
-        Function { code: FloatCode::Double($text), quick: None }
+        FloatFunction { code: FloatCode::Double($text), quick: None }
     };
     ([$text:literal]) => {
-        Function { code: FloatCode::Either($text), quick: None }
+        FloatFunction { code: FloatCode::Either($text), quick: None }
     };
     ([$text:literal quick]) => {
-        Function { code: FloatCode::Either($text), quick: Some($text) }
+        FloatFunction { code: FloatCode::Either($text), quick: Some($text) }
     };
     ([$name:ident]) => {
-        Function { code: FloatCode::Library(stringify!($name)), quick: None }
+        FloatFunction { code: FloatCode::Library(stringify!($name)), quick: None }
     };
     ([$name:ident quick $text:literal]) => {
-        Function { code: FloatCode::Library(stringify!($name)), quick: Some($text) }
+        FloatFunction { code: FloatCode::Library(stringify!($name)), quick: Some($text) }
     };
 }
 
@@ -59,12 +59,12 @@ macro_rules! of_one {
         $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $native:ident
         $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
     )*) => {
-        fn unary(f: Unary) -> Function {
+        fn unary(f: Unary) -> FloatFunction {
             match f { $(Unary::$f => function!($cuda)),* }
         }
 
         /// Of `dy · f'`, from the saved value.
-        fn vjp(f: Unary) -> Function {
+        fn vjp(f: Unary) -> FloatFunction {
             match f { $(Unary::$f => function!($cuda_vjp)),* }
         }
     };
@@ -76,7 +76,7 @@ macro_rules! of_two {
         $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
         $cuda:tt;
     )*) => {
-        fn binary(f: Binary) -> Function {
+        fn binary(f: Binary) -> FloatFunction {
             match f { $(Binary::$f => function!($cuda)),* }
         }
     };
@@ -106,7 +106,7 @@ impl Head<'_> {
     }
 
     /// The functions of a column that are part of the prelude.
-    fn shared(&self, out: &mut String, function: &Function) {
+    fn shared(&self, out: &mut String, function: &FloatFunction) {
         match function.code {
             FloatCode::Library(called) => {
                 let arguments = self.list("");
@@ -129,7 +129,7 @@ impl Head<'_> {
     }
 
     /// The functions of a column that are computed in `double`: only some kernels have them.
-    fn special(&self, out: &mut String, function: &Function) {
+    fn special(&self, out: &mut String, function: &FloatFunction) {
         let Head { kind, name, .. } = self;
         match function.code {
             FloatCode::Double(text) => {
@@ -152,7 +152,7 @@ fn statements(text: &str) -> String {
 }
 
 /// Calls `each` with every function, those that others call before these.
-fn each(mut each: impl FnMut(Head, Function)) {
+fn each(mut each: impl FnMut(Head, FloatFunction)) {
     for f in Unary::ALL {
         each(Head { kind: "u", name: f.name(), parameters: &["x"] }, unary(*f));
     }
@@ -205,7 +205,7 @@ pub(crate) fn special<'a>(mut ops: impl Iterator<Item = &'a Op>) -> &'static str
 }
 
 /// Whether results of a dtype are computed by the quick function.
-fn is_quick(function: &Function, to: DType) -> bool {
+fn is_quick(function: &FloatFunction, to: DType) -> bool {
     function.quick.is_some() && matches!(to, DType::BF16 | DType::F16)
 }
 

@@ -5,7 +5,7 @@
 //! the prelude, which all kernels share, and the code of random numbers.
 
 use crate::functions::PRELUDE;
-use crate::loops::{Loop, Operand};
+use crate::loops::{Loop, StridedOperand};
 use crate::region_tests::{fused_of, region_of};
 use crate::tests::compiles;
 use crate::text::{Held, LoopForm, LoopText, text};
@@ -159,20 +159,20 @@ fn held(dtype: DType, held: Held) -> String {
 fn of_program(program: &str) -> String {
     let region = region_of(program);
     let seen = |load: &Load| match load.layout.shape == region.shape {
-        true => Operand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides),
+        true => StridedOperand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides),
         // The key of random numbers.
         false => {
             let none = vec![0; region.shape.len()];
-            Operand::new(256, load.spec.dtype, &region.shape, &none)
+            StridedOperand::new(256, load.spec.dtype, &region.shape, &none)
         }
     };
-    let inputs: Vec<Operand> = region.inputs.iter().map(seen).collect();
+    let inputs: Vec<StridedOperand> = region.inputs.iter().map(seen).collect();
     let values = region.values().expect("valid");
     let specs = region.inputs.iter().map(|load| &load.spec).collect::<Vec<_>>();
     let specs = region.infer(&specs).expect("valid");
     let stored = region.outputs.iter().zip(&specs);
-    let outputs: Vec<(usize, Operand)> =
-        stored.map(|(&v, spec)| (v, Operand::dense(256, spec.dtype, &spec.shape))).collect();
+    let outputs: Vec<(usize, StridedOperand)> =
+        stored.map(|(&v, spec)| (v, StridedOperand::dense(256, spec.dtype, &spec.shape))).collect();
     let of = Loop {
         shape: &region.shape,
         inner: region.inner,

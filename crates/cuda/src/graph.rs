@@ -21,7 +21,7 @@
 //! graphs of the steps before and after it.
 
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::gpu::{Gpu, LibraryHandle, device_error};
 use pullback_cuda_sys::{DevicePtr, Ptr};
 use pullback_ir::{Result, deterministic, tf32_allowed};
 use smallvec::SmallVec;
@@ -39,12 +39,12 @@ const PATIENCE: usize = 12;
 thread_local! {
     /// The stream into which this thread captures; null if it does not.
     static STREAM: Cell<Ptr> = const { Cell::new(null_mut()) };
-    static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
+    static CAPTURE: RefCell<Option<GraphCapture>> = const { RefCell::new(None) };
 }
 
 /// What the capture of this thread has taken.
 #[derive(Default)]
-struct Capture {
+struct GraphCapture {
     /// Blocks of the graphs' memory, and whether a step uses them now.
     blocks: Vec<(DevicePtr, usize, bool)>,
     /// Numbers of calls whose kernels may reject a value.
@@ -61,22 +61,22 @@ pub(crate) struct GraphMemory {
 
 /// The stream into which this thread captures.
 #[inline]
-pub(crate) fn captures_into() -> Option<Handle> {
+pub(crate) fn captures_into() -> Option<LibraryHandle> {
     let stream = STREAM.get();
-    (!stream.is_null()).then_some(Handle(stream))
+    (!stream.is_null()).then_some(LibraryHandle(stream))
 }
 
 /// A graph, for steps on the addresses of a key.
-struct Graph {
+struct CudaGraph {
     gpu: Arc<Gpu>,
     key: SmallVec<[u64; 16]>,
-    ready: Handle,
+    ready: LibraryHandle,
     nodes: usize,
     generation: u64,
     fallible: Vec<u32>,
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         self.gpu.make_current();
         // SAFETY: the driver keeps what is under way.
@@ -89,7 +89,7 @@ impl Drop for Graph {
 #[derive(Default)]
 pub(crate) struct Graphs {
     /// Used last, last.
-    kept: Vec<Graph>,
+    kept: Vec<CudaGraph>,
     /// The addresses of runs before, the newest last.
     seen: VecDeque<SmallVec<[u64; 16]>>,
     /// The driver refused a graph, or addresses hardly ever repeat.
@@ -150,7 +150,7 @@ impl Graphs {
         });
         let graph = match (captured, refused) {
             (Ok((ready, nodes, generation, fallible)), _) => {
-                Graph { gpu: gpu.clone(), key, ready, nodes, generation, fallible }
+                CudaGraph { gpu: gpu.clone(), key, ready, nodes, generation, fallible }
             }
             (Err(_), Some(step)) => return Ok(Ran::Refused(step)),
             (Err(_), None) => {
@@ -172,7 +172,7 @@ impl Graphs {
     }
 }
 
-impl Graph {
+impl CudaGraph {
     /// Puts the graph into the queue. `false` if its memory was given back.
     fn launch(&self) -> Result<bool> {
         let gpu = &self.gpu;
@@ -190,9 +190,9 @@ impl Graph {
 }
 
 /// Ends the capture of this thread, also where a step panics.
-struct Ends;
+struct CaptureGuard;
 
-impl Drop for Ends {
+impl Drop for CaptureGuard {
     fn drop(&mut self) {
         STREAM.set(null_mut());
     }
@@ -201,7 +201,7 @@ impl Drop for Ends {
 impl Gpu {
     /// The stream into which this thread puts its work.
     #[inline]
-    pub fn stream(&self) -> Handle {
+    pub fn stream(&self) -> LibraryHandle {
         captures_into().unwrap_or(self.stream)
     }
 
@@ -228,7 +228,7 @@ impl Gpu {
     fn capture(
         &self,
         run: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<(Handle, usize, u64, Vec<u32>)> {
+    ) -> Result<(LibraryHandle, usize, u64, Vec<u32>)> {
         self.enter();
         let generation =
             self.graph_memory.lock().unwrap_or_else(PoisonError::into_inner).generation;
@@ -239,9 +239,9 @@ impl Gpu {
         // that do not use the stream are as always.
         let begun = unsafe { (driver.cuStreamBeginCapture_v2)(stream.0, 2) };
         let done = self.ok("graph", begun).and_then(|()| {
-            CAPTURE.set(Some(Capture::default()));
+            CAPTURE.set(Some(GraphCapture::default()));
             STREAM.set(stream.0);
-            let ends = Ends;
+            let ends = CaptureGuard;
             let done = run();
             drop(ends);
             done
@@ -270,7 +270,7 @@ impl Gpu {
             return Err(error);
         }
         nodes = nodes.max(1);
-        Ok((Handle(ready), nodes, generation, taken.fallible))
+        Ok((LibraryHandle(ready), nodes, generation, taken.fallible))
     }
 
     /// Memory for a step that is captured; `None` if this thread does not capture.
@@ -282,7 +282,7 @@ impl Gpu {
         })
     }
 
-    fn alloc_for_graphs(&self, capture: &mut Capture, bytes: usize) -> Result<DevicePtr> {
+    fn alloc_for_graphs(&self, capture: &mut GraphCapture, bytes: usize) -> Result<DevicePtr> {
         // A block that is much longer serves a longer request.
         let fits = |length: usize| length >= bytes && length <= 2 * bytes + (1 << 20);
         let own = capture.blocks.iter_mut().filter(|b| !b.2 && fits(b.1)).min_by_key(|b| b.1);

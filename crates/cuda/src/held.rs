@@ -8,11 +8,11 @@
 //! Where vectors and threads match the row exactly, no vector is checked. That is not only faster:
 //! only then does the compiler keep a value, such as an exponential, from one pass for the next.
 
-use crate::text::{Held, Writer, compute, element, reduction};
+use crate::text::{Held, LoopWriter, compute, element, reduction};
 use pullback_ir::{DType, Inst, Reduction};
 use std::fmt::{Result, Write};
 
-impl Writer<'_> {
+impl LoopWriter<'_> {
     pub fn held(&self, out: &mut String, held: &Held) -> Result {
         let Held { outer, threads, vector, count, single, still, ahead, ref columns, .. } = *held;
         let inputs = self.of.inputs.len();
@@ -272,7 +272,7 @@ impl Writer<'_> {
 
 impl Held {
     /// Whether nothing but sums over the rows is computed.
-    fn only_sums(&self, of: &Writer<'_>) -> bool {
+    fn only_sums(&self, of: &LoopWriter<'_>) -> bool {
         !self.ahead && of.of.outputs.is_empty() && of.levels.iter().all(|&level| level == 0)
     }
 

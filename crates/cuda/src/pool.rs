@@ -5,8 +5,8 @@
 //! not keep large ones from being given back. When the driver has no more, cached segments are
 //! given back and the request is tried once more.
 //!
-//! Copies beside the queue ([`Pool::note_copy`]) may still read or write a block that is given
-//! back. It then waits until they have ended; or, where many bytes wait or there is no other
+//! Copies beside the queue ([`MemoryPool::note_copy`]) may still read or write a block that is
+//! given back. It then waits until they have ended; or, where many bytes wait or there is no other
 //! memory, the queue waits for them.
 
 use crate::gpu::{Gpu, OUT_OF_MEMORY};
@@ -31,9 +31,9 @@ const ROUND: usize = 2 << 20;
 const WAITING: usize = 1 << 30;
 
 #[derive(Default)]
-pub(crate) struct Pool {
+pub(crate) struct MemoryPool {
     /// By address.
-    blocks: BTreeMap<DevicePtr, Block>,
+    blocks: BTreeMap<DevicePtr, PoolBlock>,
     /// Free blocks: class, bytes, address.
     free: BTreeSet<(bool, usize, DevicePtr)>,
     /// Bytes of each segment, by address.
@@ -49,7 +49,7 @@ pub(crate) struct Pool {
 }
 
 #[derive(Clone, Copy)]
-struct Block {
+struct PoolBlock {
     bytes: usize,
     /// Bytes that were asked for; zero if it is free.
     asked: usize,
@@ -58,7 +58,7 @@ struct Block {
     segment: DevicePtr,
 }
 
-impl Pool {
+impl MemoryPool {
     /// A cached block, if there is one: most requests.
     pub fn reuse(&mut self, bytes: usize) -> Option<DevicePtr> {
         let rounded = bytes.max(1).checked_next_multiple_of(GRAIN)?;
@@ -121,7 +121,7 @@ impl Pool {
         Ok(at)
     }
 
-    /// Gives back memory of [`Pool::alloc_cached`].
+    /// Gives back memory of [`MemoryPool::alloc_cached`].
     pub fn free_cached(&mut self, gpu: &Gpu, at: DevicePtr) {
         let bytes = self.blocks.get(&at).map_or(0, |block| block.bytes as u64);
         self.held_by_graphs = self.held_by_graphs.saturating_sub(bytes);
@@ -179,7 +179,7 @@ impl Pool {
         block.used = true;
         if whole - bytes >= GRAIN {
             block.bytes = bytes;
-            let rest = Block { bytes: whole - bytes, asked: 0, used: false, ..*block };
+            let rest = PoolBlock { bytes: whole - bytes, asked: 0, used: false, ..*block };
             self.blocks.insert(at + bytes as u64, rest);
             self.free.insert((small, rest.bytes, at + bytes as u64));
         }
@@ -215,7 +215,8 @@ impl Pool {
             code => return Err(gpu.failed("alloc", code)),
         }
         self.segments.insert(at, segment);
-        self.blocks.insert(at, Block { bytes: segment, asked: 0, used: false, small, segment: at });
+        self.blocks
+            .insert(at, PoolBlock { bytes: segment, asked: 0, used: false, small, segment: at });
         self.free.insert((small, segment, at));
         Ok(())
     }
@@ -270,7 +271,7 @@ impl Pool {
         {
             self.free.remove(&(block.small, block.bytes, before));
             self.blocks.remove(&at);
-            joined = (before, Block { bytes: block.bytes + joined.1.bytes, ..block });
+            joined = (before, PoolBlock { bytes: block.bytes + joined.1.bytes, ..block });
         }
         joined.1.asked = 0;
         self.blocks.insert(joined.0, joined.1);

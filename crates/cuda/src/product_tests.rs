@@ -1,8 +1,8 @@
 //! Products: layouts anywhere, values, bits and choices where there is a GPU.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
-use crate::product::{Products, Sum};
+use crate::loops::StridedOperand;
+use crate::product::{Addend, Products};
 use crate::product_matrices::{seen, step};
 use pullback_ir::{DType, with_deterministic, with_tf32};
 use std::path::{Path, PathBuf};
@@ -112,11 +112,11 @@ fn on_device(
         let values = bytes(dtype, values);
         let memory = gpu.scratch(values.len()).unwrap();
         gpu.upload(&values, memory.at).unwrap();
-        (Operand::dense(memory.at, dtype, &[N, N]), memory)
+        (StridedOperand::dense(memory.at, dtype, &[N, N]), memory)
     };
     let ((a, _a), (b, _b)) = (operand(dtypes[0], a), operand(dtypes[0], b));
     let (out, _c) = operand(dtypes[1], c.unwrap_or(&vec![f32::NAN; N * N]));
-    let sum = if c.is_some() { Sum::Added } else { Sum::Alone };
+    let sum = if c.is_some() { Addend::Added } else { Addend::Alone };
     products.dot(gpu, &a, &b, &out, sum).unwrap();
     let mut made = vec![0; out.bytes()];
     gpu.download(out.at, &mut made).unwrap();

@@ -4,8 +4,8 @@
 //! the copies before them. While nobody profiles, a call costs one load of a flag.
 
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle};
-use crate::loops::Operand;
+use crate::gpu::{Gpu, LibraryHandle};
+use crate::loops::StridedOperand;
 use pullback_ir::{KernelTime, Line, Result};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +21,14 @@ pub(crate) struct Profile {
 /// A call, between two events.
 struct Timed {
     call: KernelTime,
-    events: [Handle; 2],
+    events: [LibraryHandle; 2],
 }
 
 /// What a call does, for a profile.
 pub(crate) struct Described<'a> {
     pub kernel: &'a str,
-    pub inputs: &'a [Operand],
-    pub outputs: &'a [Operand],
+    pub inputs: &'a [StridedOperand],
+    pub outputs: &'a [StridedOperand],
     pub at: Option<Line>,
 }
 
@@ -36,8 +36,8 @@ impl Described<'_> {
     /// The row, without a time.
     pub fn call(&self) -> KernelTime {
         let all = || self.inputs.iter().chain(self.outputs);
-        let named = |all: &[Operand]| {
-            let shape = |x: &Operand| {
+        let named = |all: &[StridedOperand]| {
+            let shape = |x: &StridedOperand| {
                 let axes: Vec<String> = x.shape.iter().map(usize::to_string).collect();
                 format!("{}[{}]", x.dtype, axes.join(","))
             };
@@ -46,7 +46,7 @@ impl Described<'_> {
         let operations = match (self.kernel, self.inputs) {
             (name, [a, ..]) if name.starts_with("dot") => {
                 let inner = a.shape.last().copied().unwrap_or(1);
-                2 * inner * self.outputs.iter().map(Operand::len).sum::<usize>()
+                2 * inner * self.outputs.iter().map(StridedOperand::len).sum::<usize>()
             }
             _ => 0,
         };
@@ -54,7 +54,7 @@ impl Described<'_> {
             kernel: self.kernel.to_string(),
             operands: format!("{} -> {}", named(self.inputs), named(self.outputs)),
             milliseconds: 0.0,
-            bytes: all().map(Operand::distinct_bytes).sum(),
+            bytes: all().map(StridedOperand::distinct_bytes).sum(),
             operations,
             at: self.at,
         }
@@ -90,13 +90,13 @@ impl Gpu {
         done
     }
 
-    fn event(&self) -> Result<Handle> {
+    fn event(&self) -> Result<LibraryHandle> {
         let mut event = null_mut();
         // SAFETY: writes one handle; without flags an event keeps its time.
         self.ok("profile", unsafe { (self.driver.cuEventCreate)(&mut event, 0) })?;
         // SAFETY: the event was just made in this context, and the stream lives as long as it.
         self.ok("profile", unsafe { (self.driver.cuEventRecord)(event, self.stream.0) })?;
-        Ok(Handle(event))
+        Ok(LibraryHandle(event))
     }
 
     /// Times calls from now on.

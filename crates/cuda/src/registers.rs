@@ -1,10 +1,10 @@
 //! Rows in registers: how they are cut into vectors and threads, and their launch, with sums over
 //! the rows beside.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::{InRows, Loop, LoopAxes, NARROW, StridedOperand};
 use crate::ops;
 use crate::text::{Held, LoopForm, LoopText, compute, element};
 use pullback_cuda_sys::DevicePtr;
@@ -22,7 +22,7 @@ pub(crate) const COLUMNS: usize = 4;
 
 /// Registers that a thread needs for one vector of each operand.
 #[derive(Clone, Copy, Debug, Default)]
-struct Need {
+struct RegisterNeed {
     /// Operands that move with the row.
     moving: usize,
     /// Operands that are the same for all rows.
@@ -31,7 +31,7 @@ struct Need {
     sums: usize,
 }
 
-impl Need {
+impl RegisterNeed {
     fn all(self, count: usize, ahead: bool) -> usize {
         count * (self.moving * if ahead { 2 } else { 1 } + self.still + self.sums)
     }
@@ -39,7 +39,7 @@ impl Need {
 
 /// Threads of a row of so many vectors, the vectors of each, and whether the next row is loaded
 /// ahead: for the fewest idle threads, and otherwise near 256 of them.
-fn cut(vectors: usize, need: Need, ahead: bool) -> Option<(usize, usize, bool)> {
+fn cut(vectors: usize, need: RegisterNeed, ahead: bool) -> Option<(usize, usize, bool)> {
     let fits = |threads: usize, count: usize, ahead: bool| {
         count <= 4 && need.all(count, ahead) <= (REGISTERS / threads - OWN).min(96)
     };
@@ -105,8 +105,8 @@ impl Loop<'_> {
         let read = |kept: bool| along.iter().filter(move |k| loops && is_still(**k) == kept);
         let sum = |v: &usize| vector * self.values[*v].dtype.compute().size() / 4;
         let need = match loops {
-            false => Need { moving: along.iter().map(words).sum(), still: 0, sums: 0 },
-            true => Need {
+            false => RegisterNeed { moving: along.iter().map(words).sum(), still: 0, sums: 0 },
+            true => RegisterNeed {
                 // What is written is not kept.
                 moving: read(false).filter(|k| **k < inputs).map(words).sum(),
                 still: read(true).map(words).sum(),
@@ -117,7 +117,7 @@ impl Loop<'_> {
         // Where nothing is stored or reduced, four rows are loaded at once instead.
         let reduces = self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
         let only_sums = loops && self.outputs.is_empty() && !reduces;
-        let need = Need { moving: need.moving * if only_sums { 4 } else { 1 }, ..need };
+        let need = RegisterNeed { moving: need.moving * if only_sums { 4 } else { 1 }, ..need };
         let (threads, count, ahead) = cut(vectors, need, loops && !only_sums)?;
         let own = OWN + need.all(count, ahead) + 2 * vector;
         // Groups of a block add their shares in shared memory.
@@ -151,7 +151,7 @@ impl Loop<'_> {
     /// Runs rows that are held in registers. Shares of the sums over the rows are written to
     /// `shares`, one for each block.
     pub fn run_held(&self, gpu: &Gpu, held: Held, of: &InRows, shares: &[DevicePtr]) -> Result<()> {
-        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
+        let none: LoopAxes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
         let outer = if of.outer.is_empty() { &none } else { &of.outer };
         let (rows, width) = (of.rows, of.width);
         let mut words = self.addresses();
@@ -183,7 +183,7 @@ impl Loop<'_> {
 
     /// Runs the loop, with sums of values over the rows beside. Where rows do not fit into
     /// registers, these values are stored first.
-    pub fn run_region(&self, gpu: &Gpu, columns: &[(usize, Operand)]) -> Result<()> {
+    pub fn run_region(&self, gpu: &Gpu, columns: &[(usize, StridedOperand)]) -> Result<()> {
         if columns.is_empty() {
             return self.run(gpu);
         }
@@ -191,11 +191,11 @@ impl Loop<'_> {
             return Ok(());
         }
         let mut outputs = self.outputs.to_vec();
-        let mut stored: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
+        let mut stored: SmallVec<[DeviceScratch<'_>; 4]> = SmallVec::new();
         for (v, _) in columns {
             let dtype = self.values[*v].dtype;
             let memory = gpu.scratch(element_count(self.shape) * dtype.size())?;
-            outputs.push((*v, Operand::dense(memory.at, dtype, self.shape)));
+            outputs.push((*v, StridedOperand::dense(memory.at, dtype, self.shape)));
             stored.push(memory);
         }
         Loop { outputs: &outputs, ..*self }.run(gpu)?;
@@ -207,10 +207,14 @@ impl Loop<'_> {
     }
 
     /// How rows are held in registers beside the sums of these values over the rows, if they are.
-    pub fn held_with_columns(&self, rows: &InRows, columns: &[(usize, Operand)]) -> Option<Held> {
+    pub fn held_with_columns(
+        &self,
+        rows: &InRows,
+        columns: &[(usize, StridedOperand)],
+    ) -> Option<Held> {
         // What `sum_tables` takes.
         let of = self.values[columns.first()?.0].dtype.compute();
-        let same = |(v, y): &(usize, Operand)| {
+        let same = |(v, y): &(usize, StridedOperand)| {
             let value = self.values[*v];
             !value.row && value.dtype.compute() == of && y.dtype.compute() == of && y.is_dense()
         };
@@ -227,14 +231,14 @@ impl Loop<'_> {
     pub fn run_with_columns(
         &self,
         gpu: &Gpu,
-        columns: &[(usize, Operand)],
+        columns: &[(usize, StridedOperand)],
         times: usize,
     ) -> Result<bool> {
         let rows = self.in_rows();
         let Some(held) = self.held_with_columns(&rows, columns) else { return Ok(false) };
         let (of, width) = (self.values[columns[0].0].dtype.compute(), rows.width);
         let blocks = blocks_of(&held, rows.rows);
-        let mut shares: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
+        let mut shares: SmallVec<[DeviceScratch<'_>; 4]> = SmallVec::new();
         for _ in columns {
             shares.push(gpu.scratch(blocks * width * of.size())?);
         }
@@ -256,13 +260,14 @@ fn sum_tables(
     gpu: &Gpu,
     dtype: DType,
     from: &[DevicePtr],
-    to: &[(usize, Operand)],
+    to: &[(usize, StridedOperand)],
     (rows, width): (usize, usize),
 ) -> Result<()> {
     let dtypes: SmallVec<[DType; 4]> =
         [dtype].into_iter().chain(to.iter().map(|(_, to)| to.dtype)).collect();
     let text = || columns_text(&dtypes);
-    let kernel = gpu.kernels.get(gpu, &Key::Named("columns", dtypes.clone(), smallvec![]), text)?;
+    let kernel =
+        gpu.kernels.get(gpu, &KernelKey::Named("columns", dtypes.clone(), smallvec![]), text)?;
     let mut words = [0u64; 2 * COLUMNS + 2];
     for (k, (from, (_, to))) in from.iter().zip(to).enumerate() {
         (words[k], words[COLUMNS + k]) = (*from, to.at);

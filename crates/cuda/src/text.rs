@@ -211,18 +211,18 @@ pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
 
 /// The text without what it shares with others.
 pub(crate) fn own_text(of: &LoopText, values: &[Value]) -> String {
-    let (mut source, writer) = (String::new(), Writer { of, values, levels: levels(&of.body) });
+    let (mut source, writer) = (String::new(), LoopWriter { of, values, levels: levels(&of.body) });
     let _ = writer.kernel(&mut source);
     source
 }
 
-pub(crate) struct Writer<'a> {
+pub(crate) struct LoopWriter<'a> {
     pub of: &'a LoopText,
     pub values: &'a [Value],
     pub levels: Vec<usize>,
 }
 
-impl Writer<'_> {
+impl LoopWriter<'_> {
     pub fn operands(&self) -> usize {
         self.of.inputs.len() + self.of.outputs.len()
     }

@@ -6,7 +6,7 @@
 //! queue, work on its memory waits for it ([`settle`]), and memory that is given back meanwhile is
 //! used again after it (`pool.rs`).
 
-use crate::gpu::{Gpu, Handle};
+use crate::gpu::{Gpu, LibraryHandle};
 use crate::pinned::{Event, PinnedBuffer};
 use pullback_cpu::par;
 use pullback_cuda_sys::{DevicePtr, Ptr};
@@ -27,8 +27,8 @@ const GRAIN: usize = 1 << 20;
 /// The streams of copies beside the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Streams {
-    pub out: Handle,
-    pub back: Handle,
+    pub out: LibraryHandle,
+    pub back: LibraryHandle,
 }
 
 /// Bytes in pinned memory, once a copy has ended.
@@ -68,7 +68,7 @@ impl Gpu {
         from: *const c_void,
         to: DevicePtr,
         n: usize,
-        on: Handle,
+        on: LibraryHandle,
     ) -> Result<()> {
         // SAFETY: the callers hold `from` until the copy has ended, or it is pageable memory, which
         // the driver copies to its own before it returns.
@@ -76,7 +76,7 @@ impl Gpu {
         self.ok("upload", code)
     }
 
-    pub fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: Handle) -> Result<()> {
+    pub fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: LibraryHandle) -> Result<()> {
         // SAFETY: the callers hold `to` until the copy has ended.
         self.ok("download", unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(to, from, n, on.0) })
     }

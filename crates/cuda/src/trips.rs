@@ -9,7 +9,7 @@
 //! for what it has started before the memory of the run is used again.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops;
 use crate::pinned::{Event, PinnedBuffer};
 use crate::transfer::Streams;
@@ -61,8 +61,8 @@ impl Trips {
         &mut self,
         step: Transfer,
         number: usize,
-        x: &Operand,
-        to: &Operand,
+        x: &StridedOperand,
+        to: &StridedOperand,
     ) -> Result<()> {
         let (gpu, bytes) = (self.gpu.clone(), to.bytes());
         gpu.enter();
@@ -74,7 +74,7 @@ impl Trips {
                 &gpu,
                 &Op::Copy,
                 std::slice::from_ref(x),
-                &[Operand { at: memory.at, ..to.clone() }],
+                &[StridedOperand { at: memory.at, ..to.clone() }],
                 None,
             )?;
             gathered = Some(memory);
@@ -125,8 +125,8 @@ impl Drop for Trips {
 mod tests {
     use crate::backend::TARGET;
     use crate::device_tests::{bytes, device};
-    use crate::lowering::Compiler;
-    use crate::program::{Action, Prepared};
+    use crate::lowering::Lowering;
+    use crate::program::{CudaProgram, StepAction};
     use pullback_ir::pass::plan::Planned;
     use pullback_ir::{Bases, DType, DeviceProgram, Program, Transfer};
     use std::sync::Arc;
@@ -159,14 +159,14 @@ mod tests {
     fn copies_are_steps_with_the_number_of_their_start() {
         let planned = planned();
         let (program, plan) = (planned.program(), planned.plan());
-        let compiler = Compiler { gpu: None, program, plan, held: Vec::new() };
+        let compiler = Lowering { gpu: None, program, plan, held: Vec::new() };
         let mut steps = Vec::new();
         (0..program.equations.len()).for_each(|e| compiler.equation(e, &mut steps).unwrap());
         let found: Vec<_> = steps
             .iter()
             .filter_map(|step| match &step.action {
-                Action::CopyStart(way, n) => Some((*way, *n, step.inputs.len())),
-                Action::CopyEnd(way, n) => Some((*way, *n, step.inputs.len())),
+                StepAction::CopyStart(way, n) => Some((*way, *n, step.inputs.len())),
+                StepAction::CopyEnd(way, n) => Some((*way, *n, step.inputs.len())),
                 _ => None,
             })
             .collect();
@@ -206,7 +206,7 @@ mod tests {
         let plain: Program = plain.parse().expect("the program without copies");
         let all = [Arc::new(Planned::new(&plain, TARGET).unwrap()), planned()];
         let run = |planned: &Arc<Planned>, by_steps: bool| {
-            let mut ready = Prepared::new(&gpu, planned).unwrap();
+            let mut ready = CudaProgram::new(&gpu, planned).unwrap();
             let arena = gpu.alloc(planned.plan().arena.max(1)).unwrap();
             let mut results = Vec::new();
             for _ in 0..4 {

@@ -29,7 +29,7 @@ mod random_text;
 
 pub use explorer::{CompileModel, Explorer, Subject};
 pub use page::written;
-pub use problem::{Answer, Problem, ProblemKind};
+pub use problem::{Answer, ExplorerError, ExplorerErrorKind};
 
 /// The version of the schema.
 pub const SCHEMA: u32 = 1;

@@ -134,7 +134,7 @@ impl fmt::Debug for Leaf {
 }
 
 /// The gradients of leaves that a backward pass has summed so far.
-pub(crate) struct Sums {
+pub(crate) struct GradientSums {
     options: BackwardOptions,
     sums: Vec<(Arc<Leaf>, Option<Tensor>)>,
     /// Where each leaf is in the list, by its number.
@@ -145,13 +145,13 @@ pub(crate) struct Sums {
     at: Line,
 }
 
-impl Sums {
+impl GradientSums {
     pub fn new(
         options: BackwardOptions,
         expected: Option<FxHashMap<u64, usize>>,
         at: Line,
-    ) -> Sums {
-        Sums { options, sums: Vec::new(), places: FxHashMap::default(), expected, at }
+    ) -> GradientSums {
+        GradientSums { options, sums: Vec::new(), places: FxHashMap::default(), expected, at }
     }
 
     /// Whether contributions are counted, because a ready hook waits for the last.

@@ -217,7 +217,7 @@ pub use transform::{
 pub mod record_file {
     pub use crate::record::file::{MAX_BYTES, MAX_LIST, MAX_NAME, MAX_NODES, WHOLE};
     pub use crate::record::model::{
-        Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit,
+        NodeKind, RecordedNode, RecordedOp, Recording, Sampled, SavedNote, Visit,
     };
     pub use crate::record::recorder::family;
     pub use crate::record::stats::Stats;

@@ -24,7 +24,7 @@
 //! finds that out first writes the reason into the header, and all others return it.
 
 use crate::sizes::{CHUNK, LINE};
-use crate::ticket::{self, Ticket, head};
+use crate::ticket::{self, CallDigest, head};
 use pullback_cpu::shared_memory::SharedMemory;
 use pullback_ir::Fresh;
 use std::io;
@@ -59,7 +59,7 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// One of the two halves of a slot.
 #[derive(Clone, Copy)]
-pub(crate) enum Half {
+pub(crate) enum SlotHalf {
     Operand,
     Result,
 }
@@ -158,7 +158,7 @@ impl Board {
     }
 
     /// Writes the ticket of the collective that a worker enters, before it publishes.
-    pub(crate) fn enter(&self, rank: usize, number: u64, ticket: &Ticket) {
+    pub(crate) fn enter(&self, rank: usize, number: u64, ticket: &CallDigest) {
         self.memory.write(self.ticket_at(rank, number), &ticket.encode());
         self.worker(rank, ENTERED).store(number + 1, Ordering::Release);
     }
@@ -168,10 +168,10 @@ impl Board {
     }
 
     /// The ticket with which a worker entered a collective, this one or the one before.
-    pub(crate) fn ticket(&self, rank: usize, number: u64) -> Ticket {
+    pub(crate) fn ticket(&self, rank: usize, number: u64) -> CallDigest {
         let mut bytes = [0; ticket::BYTES];
         self.memory.read(self.ticket_at(rank, number), &mut bytes);
-        Ticket::decode(&bytes)
+        CallDigest::decode(&bytes)
     }
 
     /// The last collective that a worker entered, in words.
@@ -182,22 +182,29 @@ impl Board {
         }
     }
 
-    fn slot_at(&self, rank: usize, stage: u64, half: Half) -> usize {
+    fn slot_at(&self, rank: usize, stage: u64, half: SlotHalf) -> usize {
         let index = 2 * rank + (stage % 2) as usize;
         let start = Board::slots(self.size) + index * slot(self.size);
         match half {
-            Half::Operand => start,
-            Half::Result => start + operand(self.size),
+            SlotHalf::Operand => start,
+            SlotHalf::Result => start + operand(self.size),
         }
     }
 
     /// Writes a part of a slot of this worker.
-    pub(crate) fn write(&self, rank: usize, stage: u64, half: Half, at: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, rank: usize, stage: u64, half: SlotHalf, at: usize, bytes: &[u8]) {
         self.memory.write(self.slot_at(rank, stage, half) + at, bytes);
     }
 
     /// Reads a part of a slot of any worker.
-    pub(crate) fn read(&self, rank: usize, stage: u64, half: Half, at: usize, bytes: &mut [u8]) {
+    pub(crate) fn read(
+        &self,
+        rank: usize,
+        stage: u64,
+        half: SlotHalf,
+        at: usize,
+        bytes: &mut [u8],
+    ) {
         self.memory.read(self.slot_at(rank, stage, half) + at, bytes);
     }
 
@@ -206,7 +213,7 @@ impl Board {
         &self,
         rank: usize,
         stage: u64,
-        half: Half,
+        half: SlotHalf,
         at: usize,
         result: &mut Fresh<'_>,
         to: Range<usize>,

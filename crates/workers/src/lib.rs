@@ -33,7 +33,7 @@ mod worker;
 pub use choose::{finish, init, init_with};
 pub use delayed::{Network, delayed};
 #[cfg(unix)]
-pub use launch::{Launch, launch};
+pub use launch::{WorkerLaunch, launch};
 pub use measure::all_reduce_times;
 pub use replay::{engine_times, replay};
 pub use threads::{threads, threads_within};

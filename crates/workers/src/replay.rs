@@ -1,6 +1,6 @@
 //! A recorded schedule, run again: computing is a sleep, communication is real.
 
-use crate::simulate::Schedule;
+use crate::simulate::WorkerSchedule;
 use pullback::{DType, Group, Result, Tensor};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn zeros(bytes: f64) -> Tensor {
 ///
 /// # Errors
 /// As a collective.
-pub fn replay(group: &Group, schedule: &Schedule, steps: usize) -> Result<Vec<Duration>> {
+pub fn replay(group: &Group, schedule: &WorkerSchedule, steps: usize) -> Result<Vec<Duration>> {
     let seconds = Duration::from_secs_f64;
     let mut buckets: Vec<Tensor> = schedule.buckets.iter().map(|b| zeros(b.bytes)).collect();
     let mut times = vec![];
@@ -68,7 +68,7 @@ pub fn replay(group: &Group, schedule: &Schedule, steps: usize) -> Result<Vec<Du
 ///
 /// # Errors
 /// As a collective.
-pub fn engine_times(group: &Group, schedule: &Schedule) -> Result<Vec<f64>> {
+pub fn engine_times(group: &Group, schedule: &WorkerSchedule) -> Result<Vec<f64>> {
     let mut sizes: Vec<(f64, f64)> = vec![];
     let mut all = vec![];
     for bucket in &schedule.buckets {

@@ -12,7 +12,7 @@ const TEXT: usize = 240;
 
 /// One call, as workers compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct CallDigest {
     /// Of everything that must agree.
     hash: u64,
     /// How many collectives of the whole group came before.
@@ -23,9 +23,9 @@ pub(crate) struct Ticket {
     line: String,
 }
 
-impl Ticket {
+impl CallDigest {
     /// The ticket of a call. The same line is asked for where all workers do the same.
-    pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> Ticket {
+    pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> CallDigest {
         let what = describe(call);
         let line = call.line.to_string();
         let mut hasher = DefaultHasher::new();
@@ -33,21 +33,27 @@ impl Ticket {
         if call.collective.has_one_part() {
             line.hash(&mut hasher);
         }
-        Ticket { hash: hasher.finish(), number, what, line }
+        CallDigest { hash: hasher.finish(), number, what, line }
     }
 
     /// The ticket of the message that a worker receives, as its sender writes it.
-    pub(crate) fn of_send(group: u64, number: u64, to: usize, spec: &Spec, line: Line) -> Ticket {
+    pub(crate) fn of_send(
+        group: u64,
+        number: u64,
+        to: usize,
+        spec: &Spec,
+        line: Line,
+    ) -> CallDigest {
         let (send, operand) = (Collective::Send { to }, spec.with_device(Device::Cpu));
         let call = CollectiveCall { collective: &send, operand: &operand, sequence: 0, line };
-        Ticket::new(group, number, &call)
+        CallDigest::new(group, number, &call)
     }
 
     /// Whether all workers were asked for the same, in words if not. All workers compare all
     /// tickets with that of worker 0, so all find the same difference.
-    pub(crate) fn compare(tickets: &[Ticket]) -> Result<(), String> {
+    pub(crate) fn compare(tickets: &[CallDigest]) -> Result<(), String> {
         let first = &tickets[0];
-        let differs = |ticket: &&Ticket| !ticket.agrees(first);
+        let differs = |ticket: &&CallDigest| !ticket.agrees(first);
         let Some(other) = tickets.iter().find(differs) else { return Ok(()) };
         let rank = tickets.iter().take_while(|ticket| ticket.agrees(first)).count();
         let mut message = format!(
@@ -62,7 +68,7 @@ impl Ticket {
     }
 
     /// Whether both workers were asked for the same.
-    pub(crate) fn agrees(&self, other: &Ticket) -> bool {
+    pub(crate) fn agrees(&self, other: &CallDigest) -> bool {
         self.hash == other.hash
     }
 
@@ -80,17 +86,17 @@ impl Ticket {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; BYTES]) -> Ticket {
+    pub(crate) fn decode(bytes: &[u8; BYTES]) -> CallDigest {
         let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
         let text = |at: usize| {
             let len = usize::from(bytes[at]).min(TEXT);
             String::from_utf8_lossy(&bytes[at + 1..at + 1 + len]).into_owned()
         };
-        Ticket { hash: word(0), number: word(8), what: text(16), line: text(16 + TEXT + 8) }
+        CallDigest { hash: word(0), number: word(8), what: text(16), line: text(16 + TEXT + 8) }
     }
 }
 
-impl fmt::Display for Ticket {
+impl fmt::Display for CallDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (#{}, at {})", self.what, self.number, self.line)
     }

@@ -5,7 +5,7 @@
 
 use crate::board::{Board, Wait};
 use crate::subgroups::Subgroups;
-use crate::ticket::{self, Ticket, describe};
+use crate::ticket::{self, CallDigest, describe};
 use pullback_ir::{
     Collective, CollectiveCall, Communicator, Error, ErrorKind, Fresh, Result, Spec,
 };
@@ -239,28 +239,28 @@ impl Calling<'_> {
         }
     }
 
-    fn ticket(&self) -> Ticket {
-        Ticket::new(self.worker.id, self.progress.number.saturating_sub(1), self.call)
+    fn ticket(&self) -> CallDigest {
+        CallDigest::new(self.worker.id, self.progress.number.saturating_sub(1), self.call)
     }
 
     /// Enters a collective of the whole group: publishes the first stage with a ticket, and
     /// compares all tickets.
     pub(crate) fn enter(&mut self) -> Result<u64> {
         let number = self.progress.number;
-        let ticket = Ticket::new(self.worker.id, number, self.call);
+        let ticket = CallDigest::new(self.worker.id, number, self.call);
         self.progress.number += 1;
         self.board().enter(self.rank(), number, &ticket);
         let stage = self.stage()?;
         let ticket_of = |rank| self.board().ticket(rank, number);
-        let tickets: Vec<Ticket> = (0..self.size()).map(ticket_of).collect();
-        Ticket::compare(&tickets).map_err(|message| self.error(message))?;
+        let tickets: Vec<CallDigest> = (0..self.size()).map(ticket_of).collect();
+        CallDigest::compare(&tickets).map_err(|message| self.error(message))?;
         Ok(stage)
     }
 
     /// Leaves a message for another worker, and goes on.
     pub(crate) fn send(&mut self, to: usize, input: &[u8]) -> Result<()> {
         let (me, number) = (self.rank(), self.progress.sent[to]);
-        let ticket = Ticket::new(self.worker.id, number, self.call);
+        let ticket = CallDigest::new(self.worker.id, number, self.call);
         let mut message = Vec::with_capacity(ticket::BYTES + input.len());
         message.extend_from_slice(&ticket.encode());
         message.extend_from_slice(input);
@@ -317,8 +317,8 @@ impl Calling<'_> {
         };
         self.progress.received[from] += 1;
         let (head, data) = message.split_at(ticket::BYTES);
-        let ticket = Ticket::decode(head.try_into().expect("as many bytes"));
-        let expected = Ticket::of_send(self.worker.id, number, me, spec, self.call.line);
+        let ticket = CallDigest::decode(head.try_into().expect("as many bytes"));
+        let expected = CallDigest::of_send(self.worker.id, number, me, spec, self.call.line);
         if data.len() != output.len() || !ticket.agrees(&expected) {
             return Err(self.error(format!(
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \

@@ -7,8 +7,8 @@ use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models::{self, Blocks};
-use crate::output::Output;
+use crate::models::{self, BlockNetwork};
+use crate::output::StandardOutput;
 use pullback::{Group, Result, Tensor, catch, jit, with_default_device};
 use pullback_nn::optim::{self, Optimizer};
 use pullback_nn::parallel::{DataParallel, FullSharding, Sharded, together};
@@ -50,7 +50,7 @@ pub struct TrainJob<'a> {
 
 /// What an example is made of, where that is reported.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Example {
+pub struct ExampleCost {
     pub tokens: Option<u64>,
     /// Floating-point operations of a forward and a backward pass.
     pub operations: Option<f64>,
@@ -91,7 +91,7 @@ impl TrainJob<'_> {
         parameters: usize,
         data: &str,
         batches: &impl Batches,
-        out: &mut Output,
+        out: &mut StandardOutput,
     ) -> CliResult {
         if self.resume {
             let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
@@ -120,7 +120,7 @@ impl TrainJob<'_> {
     }
 
     /// The operations a second that utilisation is a share of, if it is reported.
-    fn peak(&self, example: Example) -> Result<Option<f64>> {
+    fn peak(&self, example: ExampleCost) -> Result<Option<f64>> {
         let wanted = self.settings.mfu && example.operations.is_some();
         let dtype = self.settings.low.unwrap_or(self.settings.dtype);
         wanted.then(|| peak_operations(dtype)).transpose()
@@ -130,7 +130,7 @@ impl TrainJob<'_> {
     ///
     /// # Errors
     /// Of the workers.
-    pub fn spread<M: Blocks>(&self, model: M) -> Result<M> {
+    pub fn spread<M: BlockNetwork>(&self, model: M) -> Result<M> {
         match &self.sharding {
             Some(sharding) => model.spread(sharding),
             None => Ok(model),
@@ -169,7 +169,7 @@ impl TrainJob<'_> {
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
         (batches, all_examples): (&B, usize),
-        example: Example,
+        example: ExampleCost,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;

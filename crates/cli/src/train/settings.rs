@@ -2,7 +2,7 @@
 
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
-use crate::models::{ModelKind, Size, TRANSFORMERS};
+use crate::models::{ModelKind, ModelSize, TRANSFORMERS};
 use pullback::{DType, Device, default_device};
 use pullback_nn::models::GptConfig;
 use pullback_nn::optim;
@@ -12,7 +12,7 @@ use pullback_nn::precision::GradScalerOptions;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub model: ModelKind,
-    pub size: Size,
+    pub size: ModelSize,
     /// The size of the vocabulary of a network for text; that of the text if it is not said.
     pub vocabulary: Option<usize>,
     /// How long.
@@ -48,7 +48,7 @@ pub enum Until {
 
 /// The default settings of a model.
 struct Defaults {
-    size: Size,
+    size: ModelSize,
     until: Until,
     batch_size: usize,
     lr: f64,
@@ -60,7 +60,7 @@ const GPT2_DECAY: f64 = 0.1;
 
 #[rustfmt::skip]
 fn usual(model: ModelKind, quick: bool) -> Defaults {
-    let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
+    let size = |width, layers, heads, context, dropout| ModelSize { width, layers, heads, context, dropout };
     match model {
         ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
         ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
@@ -191,13 +191,13 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     }
 }
 
-fn sized(options: &Options, usual: Size) -> Size {
+fn sized(options: &Options, usual: ModelSize) -> ModelSize {
     let (factor, more) = match options.size {
         None | Some(Preset::Small) => (1, 0),
         Some(Preset::Medium) => (2, 1),
         Some(Preset::Large) => (4, 3),
     };
-    Size {
+    ModelSize {
         width: options.width.unwrap_or(usual.width * factor),
         layers: options.num_layers.unwrap_or(usual.layers + more),
         heads: options.num_heads.unwrap_or(usual.heads),
@@ -207,13 +207,13 @@ fn sized(options: &Options, usual: Size) -> Size {
 }
 
 /// The sizes that GPT-2 was published in.
-fn sized_gpt2(options: &Options, usual: Size) -> Size {
+fn sized_gpt2(options: &Options, usual: ModelSize) -> ModelSize {
     let (width, layers, heads) = match options.size {
         None | Some(Preset::Small) => (usual.width, usual.layers, usual.heads),
         Some(Preset::Medium) => (1024, 24, 16),
         Some(Preset::Large) => (1280, 36, 20),
     };
-    sized(&Options { size: None, ..options.clone() }, Size { width, layers, heads, ..usual })
+    sized(&Options { size: None, ..options.clone() }, ModelSize { width, layers, heads, ..usual })
 }
 
 fn check(settings: &Settings, options: &Options) -> CliResult {

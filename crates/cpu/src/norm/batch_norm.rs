@@ -204,16 +204,16 @@ unsafe fn lanes<E: Elem>(
 }
 
 /// A sum over many pieces, in two levels so that the error does not grow with their number.
-struct Sum<C> {
+struct BlockedSum<C> {
     lanes: [C; LANES],
     held: usize,
     all: C,
 }
 
-impl<C: Float> Sum<C> {
+impl<C: Float> BlockedSum<C> {
     #[inline(always)]
-    fn new() -> Sum<C> {
-        Sum { lanes: [C::default(); LANES], held: 0, all: C::default() }
+    fn new() -> BlockedSum<C> {
+        BlockedSum { lanes: [C::default(); LANES], held: 0, all: C::default() }
     }
 
     /// Counts `n` more elements added to the lanes.
@@ -371,7 +371,7 @@ impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
     ) -> E::Compute {
         let partition = &self.partition;
         let (from, to) = partition.samples_of(part);
-        let mut sum = Sum::new();
+        let mut sum = BlockedSum::new();
         for i in from..to {
             let (line, mut at) = (self.x.line::<E>(partition, i, channel), 0);
             while at < partition.line {

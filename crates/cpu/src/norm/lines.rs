@@ -202,20 +202,20 @@ struct Columns<'a, E: Elem, const W: usize> {
 impl<'a, E: Elem<Compute: Float>, const W: usize> Columns<'a, E, W> {
     fn of<L: RowKernel>(task: LineTask<'a, E>) -> Self {
         let compute = |a: &mut [E::Compute], b: &[E::Compute]| {
-            vectorised(Tile::<L, E::Compute, W> { a, b, line: PhantomData });
+            vectorised(LineTile::<L, E::Compute, W> { a, b, line: PhantomData });
         };
         Columns { task, pad: L::PAD, two: L::TWO, reduce: L::REDUCE, compute }
     }
 }
 
 /// The computation on a tile.
-struct Tile<'a, L, C, const W: usize> {
+struct LineTile<'a, L, C, const W: usize> {
     a: &'a mut [C],
     b: &'a [C],
     line: PhantomData<L>,
 }
 
-impl<L: RowKernel, C: Float, const W: usize> SimdTask for Tile<'_, L, C, W> {
+impl<L: RowKernel, C: Float, const W: usize> SimdTask for LineTile<'_, L, C, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         L::columns::<C, I, W>(self.a, self.b);

@@ -1,14 +1,14 @@
 //! Prepared steps: at run time, only offsets are added to base addresses.
 
-use super::compiler::Compiler;
+use super::compiler::StepCompiler;
 use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Segment};
 use super::{NativeCode, no_memory};
-use crate::collective::{Flight, Landing};
+use crate::collective::{HostFlight, Landing};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
-use crate::region::Kernel;
+use crate::region::RegionKernel;
 use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::Plan;
@@ -36,7 +36,7 @@ pub(super) struct ProgramCode {
     /// Held because `bases` points into it.
     _scratch: Buffer,
     /// The collectives that run beside the steps.
-    flights: Vec<Arc<Flight>>,
+    flights: Vec<Arc<HostFlight>>,
 }
 
 /// Addresses that are filled in before each run.
@@ -71,11 +71,11 @@ pub(super) enum Action {
     Kernel(Op),
     /// A region over dense operands; and its instructions, if it may be joined with other steps.
     Region(
-        Box<Kernel>,
+        Box<RegionKernel>,
         #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] Option<Arc<Region>>,
     ),
     /// The product of the first two operands, and a region over it while it is in cache.
-    AfterDot(Box<Kernel>, Arc<Region>),
+    AfterDot(Box<RegionKernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.
     AddProduct,
     /// Copies, none of which writes what another reads.
@@ -83,9 +83,9 @@ pub(super) enum Action {
     /// A conditional or a loop.
     Flow(Box<FlowStep>),
     /// Starts a collective, which runs beside the steps up to its `Wait`.
-    Start(Arc<CollectiveOp>, Arc<Flight>),
+    Start(Arc<CollectiveOp>, Arc<HostFlight>),
     /// Waits for a collective.
-    Wait(Arc<Flight>),
+    Wait(Arc<HostFlight>),
 }
 
 /// An operand of a step.
@@ -300,10 +300,10 @@ impl ProgramCode {
             if let Op::Collective(of) = &e.op
                 && of.started
             {
-                flights.push((e.outputs[0], Arc::<Flight>::default()));
+                flights.push((e.outputs[0], Arc::<HostFlight>::default()));
             }
         }
-        let compiler = Compiler { program, plan, flights: &flights };
+        let compiler = StepCompiler { program, plan, flights: &flights };
         let mut constants = allocate("constants", plan.constants)?;
         let mut steps = Vec::new();
         for (e, equation) in program.equations.iter().enumerate() {

@@ -30,7 +30,7 @@ pub enum Fate {
 
 /// What an equation is, compared with the program before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum EquationChange {
     /// It was there.
     Kept,
     /// It was there, on other operands.
@@ -42,7 +42,7 @@ pub enum State {
 /// What a pass did.
 pub struct Changes {
     /// Of each equation after it.
-    pub states: Vec<State>,
+    pub states: Vec<EquationChange>,
     /// For each equation after it, which one before it is the same.
     pub of: Vec<Option<usize>>,
     /// How many equations stand elsewhere among those that were there before.
@@ -156,12 +156,12 @@ pub fn between(before: &Program, after: &Program) -> Changes {
         }
     }
     let state = |i: usize| match matching.of[i] {
-        None => State::New,
+        None => EquationChange::New,
         // The same key says the same of everything it is computed from.
-        Some(j) if new[i] == old[j] || matching.is_same(i, j) => State::Kept,
-        Some(_) => State::Rewired,
+        Some(j) if new[i] == old[j] || matching.is_same(i, j) => EquationChange::Kept,
+        Some(_) => EquationChange::Rewired,
     };
-    let states: Vec<State> = (0..new.len()).map(state).collect();
+    let states: Vec<EquationChange> = (0..new.len()).map(state).collect();
     let gone = fates(&matching, &states, &old);
     let moved = moved(&matching.of);
     Changes { states, of: matching.of, moved, gone }
@@ -275,12 +275,12 @@ impl NewRegions {
     }
 }
 
-fn fates(matching: &Matching, states: &[State], old: &[u64]) -> Vec<(usize, Fate)> {
+fn fates(matching: &Matching, states: &[EquationChange], old: &[u64]) -> Vec<(usize, Fate)> {
     let (before, after) = (matching.before, matching.after);
     let mut fused = NewRegions::default();
     let regions = after.equations.iter().zip(states).filter_map(|(e, s)| Some((ops_of(&e.op)?, s)));
     for (region, (ops, state)) in regions.enumerate() {
-        let is_new = *state != State::Kept;
+        let is_new = *state != EquationChange::Kept;
         fused.add(region, if is_new { ops } else { Vec::new() });
     }
     let kept: HashSet<u64> =

@@ -3,11 +3,11 @@
 use super::tape::Tape;
 use super::value::{number, text};
 use super::{memory, versioned};
-use crate::problem::{Answer, Problem};
+use crate::problem::{Answer, ExplorerError};
 use serde_json::{Value, json};
 
 /// A question.
-struct Preset {
+struct QuestionPreset {
     id: &'static str,
     title: &'static str,
     /// The view that shows it.
@@ -27,32 +27,32 @@ struct Reveal {
 }
 
 #[rustfmt::skip]
-const PRESETS: [Preset; 7] = [
-    Preset { id: "one-pass", title: "One pass, all gradients", view: "reverse",
+const PRESETS: [QuestionPreset; 7] = [
+    QuestionPreset { id: "one-pass", title: "One pass, all gradients", view: "reverse",
         state: r#"{"expression": "a = x*y; b = sin(a); L = a + b", "values": {"x": 2, "y": 3}}"#,
         question: "L = xy + sin(xy) at x = 2, y = 3. How many backward passes does it take to know both ∂L/∂x and ∂L/∂y?",
         choices: &["One", "Two, one for each input", "Three, one for each op"], reveal: one_pass },
-    Preset { id: "reuse", title: "A value used twice", view: "reverse",
+    QuestionPreset { id: "reuse", title: "A value used twice", view: "reverse",
         state: r#"{"expression": "s = x^2; L = s + x", "values": {"x": 3}}"#,
         question: "L = x² + x at x = 3. x is used twice. What is ∂L/∂x?",
         choices: &["6: the gradient of x²", "7: both paths add up", "1: the last use counts"], reveal: reuse },
-    Preset { id: "kink", title: "At a kink", view: "reverse",
+    QuestionPreset { id: "kink", title: "At a kink", view: "reverse",
         state: r#"{"expression": "L = relu(x)", "values": {"x": 0}}"#,
         question: "relu has no derivative at 0. What does the engine give there?",
         choices: &["An error", "1", "0.5", "0"], reveal: kink },
-    Preset { id: "saturated", title: "A saturated unit", view: "reverse",
+    QuestionPreset { id: "saturated", title: "A saturated unit", view: "reverse",
         state: r#"{"expression": "h = tanh(w*x); L = h^2", "values": {"w": 1, "x": 20}}"#,
         question: "h = tanh(20) is 1 to sixteen digits. How large is ∂L/∂w for L = h²?",
         choices: &["About 40, as x is large", "About 1", "0, or next to it"], reveal: saturated },
-    Preset { id: "cancel", title: "Equal and opposite", view: "reverse",
+    QuestionPreset { id: "cancel", title: "Equal and opposite", view: "reverse",
         state: r#"{"expression": "L = sum(softmax(v))", "values": {"v": [1, 2, 3]}}"#,
         question: "L is the sum of a softmax. What is the gradient by its inputs?",
         choices: &["The softmax itself", "All ones", "All zeros"], reveal: cancel },
-    Preset { id: "wide", title: "Many inputs, one result", view: "cost",
+    QuestionPreset { id: "wide", title: "Many inputs, one result", view: "cost",
         state: r#"{"points": [[256, 1]]}"#,
         question: "f: R²⁵⁶ → R. Counted in multiplications, what does the whole gradient cost in reverse mode, compared with f?",
         choices: &["About 256 times as much", "Less than five times as much", "Less than f itself"], reveal: wide },
-    Preset { id: "segments", title: "How long a segment", view: "memory",
+    QuestionPreset { id: "segments", title: "How long a segment", view: "memory",
         state: r#"{"layers": 36, "width": 64, "batch": 32, "segment": 6, "budget": null}"#,
         question: "A chain of 36 layers is checkpointed in segments of equal length. Which length has the lowest peak?",
         choices: &["1: keep the input of every layer", "About 6", "36: keep nothing"], reveal: segments },
@@ -60,7 +60,7 @@ const PRESETS: [Preset; 7] = [
 
 /// All questions, without what is right.
 pub fn list() -> Vec<Value> {
-    let shown = |p: &Preset| {
+    let shown = |p: &QuestionPreset| {
         json!({
             "id": p.id, "title": p.title, "view": p.view, "state": state(p),
             "question": p.question, "choices": p.choices,
@@ -74,7 +74,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|preset| preset.id)
 }
 
-fn state(preset: &Preset) -> Value {
+fn state(preset: &QuestionPreset) -> Value {
     serde_json::from_str(preset.state).unwrap_or_default()
 }
 
@@ -87,7 +87,7 @@ pub fn answer(body: &Value) -> Answer<Value> {
     let Some(preset) = PRESETS.iter().find(|preset| Some(preset.id) == id) else {
         let names: Vec<&str> = names().collect();
         return Err(
-            Problem::request(format!("`id` must be one of {}", names.join(", "))).about("id")
+            ExplorerError::request(format!("`id` must be one of {}", names.join(", "))).about("id")
         );
     };
     let found = (preset.reveal)(&state(preset))?;
@@ -108,8 +108,8 @@ fn gradient(state: &Value) -> Answer<Vec<f64>> {
 }
 
 /// Nothing else is right: then the engine does not do what the question assumes.
-fn unexpected(x: f64) -> Problem {
-    Problem::engine(format!("the engine gives {x}, which is none of the choices"))
+fn unexpected(x: f64) -> ExplorerError {
+    ExplorerError::engine(format!("the engine gives {x}, which is none of the choices"))
 }
 
 fn one_pass(state: &Value) -> Answer<Reveal> {

@@ -3,11 +3,11 @@
 //! What each pass changed is in `changes.rs`. The code of a region is what the compiler generated
 //! for this machine: the last stage is prepared here, as a call would, and listed.
 
-use super::changes::{self, Changes, Fate, State};
-use super::subject::Subject;
+use super::changes::{self, Changes, EquationChange, Fate};
+use super::subject::EvaluatedExpression;
 use super::versioned;
 use crate::explorer::Explorer;
-use crate::problem::{Answer, Problem};
+use crate::problem::{Answer, ExplorerError};
 use pullback::record_file::family;
 use pullback::{Op, Program, Specialised, Tensor, jit, native_code, value_and_grad};
 use pullback_ir::pass::Target;
@@ -40,19 +40,19 @@ pub struct Compiled {
 /// If the request is invalid, or it cannot be compiled.
 pub fn answer(explorer: &Explorer, body: &Value) -> Answer<Value> {
     match body.get("model") {
-        None | Some(Value::Null) => shown(&expression(&Subject::of(body)?)?),
+        None | Some(Value::Null) => shown(&expression(&EvaluatedExpression::of(body)?)?),
         Some(Value::String(name)) if explorer.models.0.contains(&&name[..]) => {
             shown(&(explorer.models.1)(name)?)
         }
         Some(_) => {
             let names = explorer.models.0.join(", ");
-            Err(Problem::request(format!("`model` must be one of {names}")).about("model"))
+            Err(ExplorerError::request(format!("`model` must be one of {names}")).about("model"))
         }
     }
 }
 
 /// An expression and its gradient.
-fn expression(subject: &Subject) -> Answer<Compiled> {
+fn expression(subject: &EvaluatedExpression) -> Answer<Compiled> {
     let graph = &subject.graph;
     let inputs = graph.arguments();
     let f = jit(|x: &Vec<Tensor>| value_and_grad(|x: &Vec<Tensor>| graph.value(x).sum())(x));
@@ -72,7 +72,7 @@ fn expression(subject: &Subject) -> Answer<Compiled> {
 pub fn shown(compiled: &Compiled) -> Answer<Value> {
     let programs: Vec<&Program> = compiled.stages.iter().map(|(_, program)| program).collect();
     let Some(last) = programs.last().copied() else {
-        return Err(Problem::file("there is no program in it"));
+        return Err(ExplorerError::file("there is no program in it"));
     };
     for program in &programs {
         program.verify_deeply()?;
@@ -128,7 +128,7 @@ fn stage(
 ) -> Value {
     let states = match pass {
         Some((_, changes)) => changes.states.clone(),
-        None => vec![State::New; program.equations.len()],
+        None => vec![EquationChange::New; program.equations.len()],
     };
     let (before, gone) = (pass.map(|(before, _)| before), pass.map_or(&[][..], |(_, c)| &c.gone));
     let moved = pass.map_or(0, |(_, changes)| changes.moved);
@@ -143,16 +143,16 @@ fn stage(
             "spec": e.outputs.first().map(|&v| program.spec(v).to_string()),
             "line": e.at.map(|at| at.to_string()),
             "state": match state {
-                State::Kept => "kept",
-                State::Rewired => "rewired",
-                State::New => "new",
+                EquationChange::Kept => "kept",
+                EquationChange::Rewired => "rewired",
+                EquationChange::New => "new",
             },
             "region": mine,
         }));
     }
-    let count = |wanted: State| states.iter().filter(|state| **state == wanted).count();
+    let count = |wanted: EquationChange| states.iter().filter(|state| **state == wanted).count();
     let fate = |wanted: &dyn Fn(Fate) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
-    let (added, rewired) = (count(State::New), count(State::Rewired));
+    let (added, rewired) = (count(EquationChange::New), count(EquationChange::Rewired));
     let unchanged = before.is_some() && added + rewired + moved + gone.len() == 0;
     let mut into: Vec<usize> = gone
         .iter()

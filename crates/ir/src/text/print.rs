@@ -19,14 +19,14 @@ impl Display for Op {
         f.write_str(self.name())?;
         match self {
             Op::Literal { value: Scalar::Float(v), shape, dtype, device } => {
-                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), List(shape), At(*device))
+                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), IntList(shape), At(*device))
             }
             Op::Literal { value, shape, dtype, device } => {
-                write!(f, "{{{value}: {dtype}{}{}}}", List(shape), At(*device))
+                write!(f, "{{{value}: {dtype}{}{}}}", IntList(shape), At(*device))
             }
             Op::Iota { len, dtype, device } => write!(f, "{{{len}: {dtype}{}}}", At(*device)),
             Op::To(device) => write!(f, "{{{device}}}"),
-            Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", List(shape)),
+            Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", IntList(shape)),
             Op::Cast(dtype) => write!(f, "{{{dtype}}}"),
             Op::Put(views) => {
                 f.write_str("{[")?;
@@ -40,7 +40,7 @@ impl Display for Op {
             }
             Op::Cat(axis) | Op::Gather(axis) | Op::ArgReduce(_, axis) => write!(f, "{{{axis}}}"),
             Op::Scatter(axis, combine) => write!(f, "{{{axis},{}}}", combine.name()),
-            Op::Reduce(_, axes) => write!(f, "{{{}}}", List(axes)),
+            Op::Reduce(_, axes) => write!(f, "{{{}}}", IntList(axes)),
             Op::Cumulate { kind: _, axis, reverse } => {
                 write!(f, "{{axis={axis},reverse={reverse}}}")
             }
@@ -53,7 +53,7 @@ impl Display for Op {
                 separated(f, &conv.windows, ", ")?;
                 write!(f, "],groups={}", conv.groups)?;
                 match &conv.role {
-                    Role::Input(shape) => write!(f, ",lengths={}", List(shape))?,
+                    Role::Input(shape) => write!(f, ",lengths={}", IntList(shape))?,
                     Role::Forward | Role::Filter => {}
                 }
                 f.write_str(if conv.last { ",last}" } else { "}" })
@@ -64,7 +64,7 @@ impl Display for Op {
                 f.write_str("]")?;
                 match &pool.kind {
                     Pooling::Spread(shape) | Pooling::Give(shape) => {
-                        write!(f, ",lengths={}}}", List(shape))
+                        write!(f, ",lengths={}}}", IntList(shape))
                     }
                     Pooling::Sum | Pooling::ArgMax | Pooling::Take => f.write_str("}"),
                 }
@@ -112,7 +112,7 @@ impl Display for View {
             | View::Permute(list)
             | View::Broadcast(list)
             | View::Flip(list) => {
-                write!(f, "{{{}}}", List(list))
+                write!(f, "{{{}}}", IntList(list))
             }
             View::Slice(spans) => {
                 f.write_str("{[")?;
@@ -146,9 +146,9 @@ impl Display for Frame {
 }
 
 /// `[2,3]`
-pub(super) struct List<'a>(pub(super) &'a [usize]);
+pub(super) struct IntList<'a>(pub(super) &'a [usize]);
 
-impl Display for List<'_> {
+impl Display for IntList<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         separated(f, self.0, ",")?;

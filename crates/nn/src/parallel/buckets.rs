@@ -7,32 +7,32 @@ use pullback::{DType, Device, Tensor};
 ///
 /// The first bucket is smaller: nothing is sent before it is full, and where the network is slower
 /// than backward, that time is lost.
-pub(super) struct Filling {
+pub(super) struct BucketFiller {
     limit: usize,
     begun: bool,
-    open: Vec<Open>,
+    open: Vec<OpenBucket>,
 }
 
 /// The first bucket is this part of the others.
 const FIRST: usize = 8;
 
-struct Open {
+struct OpenBucket {
     kind: (DType, Device),
     bytes: usize,
     members: Vec<usize>,
 }
 
-impl Filling {
+impl BucketFiller {
     /// Buckets of about `limit` bytes: the gradient that reaches it closes its bucket.
-    pub fn new(limit: usize) -> Filling {
-        Filling { limit, begun: false, open: Vec::new() }
+    pub fn new(limit: usize) -> BucketFiller {
+        BucketFiller { limit, begun: false, open: Vec::new() }
     }
 
     /// Adds the gradient of parameter number `i`; gives the bucket that it filled.
     pub fn add(&mut self, i: usize, x: &Tensor) -> Option<Vec<usize>> {
         let kind = (x.dtype(), x.device());
         let at = self.open.iter().position(|open| open.kind == kind).unwrap_or_else(|| {
-            self.open.push(Open { kind, bytes: 0, members: Vec::new() });
+            self.open.push(OpenBucket { kind, bytes: 0, members: Vec::new() });
             self.open.len() - 1
         });
         let open = &mut self.open[at];
@@ -56,7 +56,7 @@ pub(super) fn layout(
     parameters: &[(String, Tensor)],
     limit: usize,
 ) -> Vec<Vec<usize>> {
-    let mut filling = Filling::new(limit);
+    let mut filling = BucketFiller::new(limit);
     let mut buckets: Vec<Vec<usize>> =
         order.into_iter().filter_map(|i| filling.add(i, &parameters[i].1)).collect();
     buckets.extend(filling.rest());

@@ -15,9 +15,9 @@
 //! where that sum is not zero, all workers exchange names, and all give the same error.
 
 use super::agreement::gather_texts;
-use super::buckets::{Filling, layout};
+use super::buckets::{BucketFiller, layout};
 use super::parts::TreeSum;
-use super::recording::{Recorder, StepSchedule};
+use super::recording::{StepSchedule, StepTimer};
 use pullback::{
     DType, Device, Error, Group, Pending, Result, Tensor, autocast_off, cat, catch, is_tracing,
     no_grad, with_default_device,
@@ -28,7 +28,7 @@ pub(super) const OP: &str = "DataParallel";
 
 /// One part of a batch that is cut into parts.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct MicroBatch {
     /// The number of its examples.
     pub examples: usize,
     /// Whether it is the worker's last.
@@ -36,10 +36,10 @@ pub(super) struct Part {
 }
 
 /// What happened since the last [`Reducer::finish`].
-struct Pass {
+struct ReducerPass {
     /// What sums are divided by; the number of workers if it is not said.
     divisor: Option<f64>,
-    part: Option<Part>,
+    part: Option<MicroBatch>,
     /// Whether the gradient of each parameter is complete.
     ready: Vec<bool>,
     /// Whether it was so in any part of the pass.
@@ -47,7 +47,7 @@ struct Pass {
     /// Parameters in the order in which they became so.
     order: Vec<usize>,
     launched: Vec<(Vec<usize>, Pending)>,
-    filling: Filling,
+    filling: BucketFiller,
     traced: bool,
     error: Option<Error>,
 }
@@ -63,8 +63,8 @@ pub(super) struct Reducer {
     layout: Vec<Vec<usize>>,
     settled: bool,
     sums: Vec<TreeSum>,
-    pass: Pass,
-    pub recorder: Recorder,
+    pass: ReducerPass,
+    pub recorder: StepTimer,
 }
 
 impl Reducer {
@@ -79,8 +79,8 @@ impl Reducer {
             layout: Vec::new(),
             settled: false,
             sums: (0..count).map(|_| TreeSum::default()).collect(),
-            pass: Pass::new(count, bucket_bytes),
-            recorder: Recorder::default(),
+            pass: ReducerPass::new(count, bucket_bytes),
+            recorder: StepTimer::default(),
             parameters,
         };
         reducer.set_bucket_bytes(bucket_bytes);
@@ -92,7 +92,7 @@ impl Reducer {
         // Backward reaches the last layers first.
         self.layout = layout((0..self.parameters.len()).rev(), &self.parameters, self.bucket_bytes);
         self.settled = false;
-        self.pass = Pass::new(self.parameters.len(), self.bucket_bytes);
+        self.pass = ReducerPass::new(self.parameters.len(), self.bucket_bytes);
     }
 
     pub fn layout(&self) -> &[Vec<usize>] {
@@ -100,7 +100,7 @@ impl Reducer {
     }
 
     /// A new pass, or part of one.
-    pub fn begin(&mut self, divisor: Option<f64>, part: Option<Part>) {
+    pub fn begin(&mut self, divisor: Option<f64>, part: Option<MicroBatch>) {
         self.pass.divisor = divisor;
         self.pass.part = part;
         self.pass.traced = is_tracing();
@@ -225,7 +225,7 @@ impl Reducer {
 
     /// Ends a pass that failed.
     pub fn forget(&mut self) {
-        self.pass = Pass::new(self.parameters.len(), self.bucket_bytes);
+        self.pass = ReducerPass::new(self.parameters.len(), self.bucket_bytes);
         self.sums.iter_mut().for_each(|sum| *sum = TreeSum::default());
         self.recorder.forget();
     }
@@ -358,16 +358,16 @@ impl Reducer {
     }
 }
 
-impl Pass {
-    fn new(count: usize, limit: usize) -> Pass {
-        Pass {
+impl ReducerPass {
+    fn new(count: usize, limit: usize) -> ReducerPass {
+        ReducerPass {
             divisor: None,
             part: None,
             ready: vec![false; count],
             seen: vec![false; count],
             order: Vec::new(),
             launched: Vec::new(),
-            filling: Filling::new(limit),
+            filling: BucketFiller::new(limit),
             traced: false,
             error: None,
         }

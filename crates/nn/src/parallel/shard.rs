@@ -8,17 +8,17 @@ use pullback::{Group, Tensor, cat, no_grad};
 
 /// How a parameter is cut.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Cut {
+pub(crate) struct ShardLayout {
     /// The whole shape.
     pub shape: Vec<usize>,
     /// How many elements each worker has.
     pub each: usize,
 }
 
-impl Cut {
-    pub fn new(shape: &[usize], workers: usize) -> Cut {
+impl ShardLayout {
+    pub fn new(shape: &[usize], workers: usize) -> ShardLayout {
         let length: usize = shape.iter().product();
-        Cut { shape: shape.to_vec(), each: length.div_ceil(workers) }
+        ShardLayout { shape: shape.to_vec(), each: length.div_ceil(workers) }
     }
 
     /// How many elements there are, without padding.
@@ -37,7 +37,7 @@ impl Cut {
         flat.reshape([workers, self.each])
     }
 
-    /// The tensor whose [`Cut::rows`] these are.
+    /// The tensor whose [`ShardLayout::rows`] these are.
     pub fn whole(&self, rows: &Tensor) -> Tensor {
         let workers = rows.shape()[0];
         rows.reshape([workers * self.each]).narrow(0, 0, self.len()).reshape(&self.shape)
@@ -53,13 +53,16 @@ impl Cut {
 }
 
 /// The rows of several tensors side by side.
-pub(super) fn side_by_side(tensors: &[(&Cut, Tensor)], workers: usize) -> Tensor {
+pub(super) fn side_by_side(tensors: &[(&ShardLayout, Tensor)], workers: usize) -> Tensor {
     let rows: Vec<Tensor> = tensors.iter().map(|(cut, x)| cut.rows(x, workers)).collect();
     cat(&rows.iter().collect::<Vec<_>>(), 1)
 }
 
 /// The columns of each of several tensors that lie side by side.
-pub(super) fn columns<'a>(matrix: &Tensor, cuts: impl IntoIterator<Item = &'a Cut>) -> Vec<Tensor> {
+pub(super) fn columns<'a>(
+    matrix: &Tensor,
+    cuts: impl IntoIterator<Item = &'a ShardLayout>,
+) -> Vec<Tensor> {
     let mut from = 0;
     let each = cuts.into_iter().map(|cut| {
         let columns = matrix.narrow(1, from, cut.each);

@@ -7,7 +7,7 @@
 
 use super::atomic_write::make_folder;
 use super::manifest::{self, Manifest, Record};
-use super::matching::{Fit, Fitted, targets_from, targets_of};
+use super::matching::{Fitted, MatchOptions, targets_from, targets_of};
 use super::names::Names;
 use super::saved_shards::SavedShards;
 use super::tensors::{decode, encode, tensor_of};
@@ -407,7 +407,7 @@ impl SavedCheckpoint {
     fn fit_model(&self, model: &impl Module) -> Result<Fitted> {
         let path = self.folder.join(MODEL);
         let file = decode(OP, &path, &self.model)?;
-        let fitted = Fit::exact(&Names::new()).run(&file, &targets_of(model));
+        let fitted = MatchOptions::exact(&Names::new()).run(&file, &targets_of(model));
         fitted.check(OP, &path, "the model", true)?;
         Ok(fitted)
     }
@@ -418,7 +418,7 @@ impl SavedCheckpoint {
         let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x));
         let named: Vec<(String, Tensor)> = named.collect();
         let names = earlier_names(&file, &named);
-        let mut fitted = Fit::exact(&names).run(&file, &targets_from(named));
+        let mut fitted = MatchOptions::exact(&names).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;

@@ -17,7 +17,7 @@ use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
-use super::workers::Workers;
+use super::workers::RunWorkers;
 use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
@@ -54,7 +54,7 @@ struct TrainingRun<'r, 'a, M, B> {
     looked: bool,
     /// Notices Ctrl-C, where the run handles it.
     interrupts: Option<InterruptGuard>,
-    workers: Workers,
+    workers: RunWorkers,
 }
 
 pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
@@ -65,7 +65,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     let parameters = trainer.model.named_parameters();
     let handled = trainer.handle_interrupt.then(InterruptGuard::unless_handled);
     let mut run = TrainingRun {
-        workers: Workers(trainer.workers.clone()),
+        workers: RunWorkers(trainer.workers.clone()),
         trainer,
         batches,
         place: LoopState { batch: batches.taken(), ..LoopState::default() },

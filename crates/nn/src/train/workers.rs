@@ -17,7 +17,7 @@ const OP: &str = "train";
 
 /// The workers of a run; alone if there is no group.
 #[derive(Clone, Default)]
-pub(super) struct Workers(pub Option<Group>);
+pub(super) struct RunWorkers(pub Option<Group>);
 
 /// What a worker tells the others after a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,7 +77,7 @@ impl StatusLine {
     }
 }
 
-impl Workers {
+impl RunWorkers {
     fn others(&self) -> Option<&Group> {
         self.0.as_ref().filter(|group| group.size() > 1)
     }

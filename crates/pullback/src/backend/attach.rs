@@ -3,7 +3,7 @@
 use super::holders::{Asked, Holders};
 use crate::{Device, Error, Result, device};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{DeviceBackend, Handle, KernelCode, Program, pass};
+use pullback_ir::{DeviceBackend, KernelCode, MemoryHandle, Program, pass};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -16,7 +16,7 @@ pub(crate) struct Attached {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
     pub holders: Holders,
-    arena: Mutex<Option<Block>>,
+    arena: Mutex<Option<DeviceBlock>>,
 }
 
 /// How many devices there may be.
@@ -88,9 +88,9 @@ fn open(device: Device) -> Result<&'static Arc<Attached>> {
 }
 
 /// Memory of a device, given back when it is dropped.
-pub(crate) struct Block {
+pub(crate) struct DeviceBlock {
     pub on: Arc<Attached>,
-    pub handle: Handle,
+    pub handle: MemoryHandle,
     pub bytes: usize,
     /// Its place among the holders of the device's memory.
     slot: usize,
@@ -98,13 +98,13 @@ pub(crate) struct Block {
     copying: AtomicBool,
 }
 
-impl Block {
+impl DeviceBlock {
     /// # Errors
     /// If there is no memory left, with the lines that hold it.
-    pub fn alloc(on: &Arc<Attached>, bytes: usize, by: Asked) -> Result<Block> {
+    pub fn alloc(on: &Arc<Attached>, bytes: usize, by: Asked) -> Result<DeviceBlock> {
         let handle = on.with_memory(by, true, || on.backend.alloc(bytes))?;
         let slot = on.holders.enter(bytes, by);
-        Ok(Block { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
+        Ok(DeviceBlock { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
     }
 
     /// Notes that a copy on a copy stream has begun.
@@ -125,7 +125,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for DeviceBlock {
     fn drop(&mut self) {
         self.on.holders.leave(self.slot);
         self.on.backend.free(self.handle);
@@ -162,7 +162,7 @@ impl Attached {
     pub fn with_arena<R>(
         self: &Arc<Attached>,
         bytes: usize,
-        f: impl FnOnce(Handle) -> Result<R>,
+        f: impl FnOnce(MemoryHandle) -> Result<R>,
     ) -> Result<R> {
         let arena = || self.arena.lock().unwrap_or_else(PoisonError::into_inner);
         let held = arena().take();
@@ -170,7 +170,7 @@ impl Attached {
             Some(block) if block.bytes >= bytes => block,
             outgrown => {
                 drop(outgrown);
-                Block::alloc(self, bytes, ARENA)?
+                DeviceBlock::alloc(self, bytes, ARENA)?
             }
         };
         let made = f(block.handle);

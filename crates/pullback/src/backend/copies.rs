@@ -1,6 +1,6 @@
 //! Copies between a device and the host that are not waited for.
 
-use super::attach::{Attached, Block, find};
+use super::attach::{Attached, DeviceBlock, find};
 use super::{Asked, HostCopy, Memory};
 use crate::{Device, Result, Spec, Tensor, fail, mode};
 use pullback_cpu::Buffer;
@@ -33,7 +33,7 @@ impl HostTransfer {
 
     /// Starts to copy it back. [`arrive`] comes before the tensor is used.
     pub fn restore(&self, by: Asked) -> Result<Tensor> {
-        let block = Block::alloc(find(self.spec.device)?, self.bytes(), by)?;
+        let block = DeviceBlock::alloc(find(self.spec.device)?, self.bytes(), by)?;
         self.on.backend.restore(&self.copy, block.handle)?;
         block.note_copy();
         Ok(Tensor::dense(self.spec.clone(), block.into()))

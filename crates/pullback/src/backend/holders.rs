@@ -26,10 +26,10 @@ impl Asked {
 
 /// The blocks of a device that are in use.
 #[derive(Default)]
-pub(crate) struct Holders(Mutex<Slots>);
+pub(crate) struct Holders(Mutex<HolderSlots>);
 
 #[derive(Default)]
-struct Slots {
+struct HolderSlots {
     /// Bytes and maker; those of a free slot are of no use.
     all: Vec<(usize, Option<Asked>)>,
     free: Vec<usize>,
@@ -39,7 +39,7 @@ struct Slots {
 }
 
 impl Holders {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, HolderSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
     let mut rows: Vec<bool> = examples.iter().map(|x| x.batched).collect();
     let mut values: Vec<Tensor> = examples.iter().map(|x| x.value.clone()).collect();
     let pending = handle(custom).rule().pending().cloned().unwrap_or_default();
-    let check = (Ends { rows: rows.clone(), n }).check(&pending, &[&values]);
+    let check = (EndExamples { rows: rows.clone(), n }).check(&pending, &[&values]);
     fail::or_raise(check.map_err(|e| e.at(at)));
     let work = match (custom.work(), body(op)) {
         (_, Some(body)) => {
@@ -64,7 +64,7 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
             fail::raise(Error::argument(custom.name(), "cannot run again").at(at))
         }
     };
-    let ends = Ends { rows: rows.clone(), n };
+    let ends = EndExamples { rows: rows.clone(), n };
     let pending = PendingCheck {
         opened: pending.opened.clone(),
         nonlinear: pending.nonlinear,
@@ -74,19 +74,19 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
             .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&pending, points)) }),
         ..PendingCheck::default()
     };
-    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, pending }));
+    let rule = Handle(Box::new(BatchedRule { one: custom.clone(), rows, n, pending }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
     let made = mode::with_line(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
     made.into_iter().map(BatchedValue::batched).collect()
 }
 
 /// How the first and the last example are taken out.
-struct Ends {
+struct EndExamples {
     rows: Vec<bool>,
     n: usize,
 }
 
-impl Ends {
+impl EndExamples {
     /// Checks the rule at both, where there are examples and values are known.
     fn check(&self, pending: &PendingCheck, points: &[&[Tensor]]) -> Result<()> {
         let known = |values: &&&[Tensor]| self.n > 0 && values.iter().all(trace::knows);
@@ -251,7 +251,7 @@ impl Kernel for Each {
 }
 
 /// The rule of one example, for many.
-struct Batched {
+struct BatchedRule {
     one: Arc<Custom>,
     /// Which operands have a row for each example; every result has.
     rows: Vec<bool>,
@@ -259,7 +259,7 @@ struct Batched {
     pending: PendingCheck,
 }
 
-impl Batched {
+impl BatchedRule {
     fn axis(&self, operand: usize) -> Option<isize> {
         self.rows.get(operand).copied().unwrap_or(false).then_some(0)
     }
@@ -317,7 +317,7 @@ impl Batched {
     }
 }
 
-impl Rule for Batched {
+impl Rule for BatchedRule {
     fn keeps(&self, val: Val) -> bool {
         match val {
             Val::In(i) if i >= self.rows.len() => false,

@@ -35,7 +35,7 @@ pub(super) fn plain(x: &Tensor) -> Tensor {
 
 /// A residual: where backward finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Residual {
+pub(super) enum ResidualSource {
     /// It is an operand.
     Input(usize),
     /// It is a result of the op: one of the function's, or one added for this.
@@ -60,7 +60,7 @@ pub(super) struct CustomCall {
     /// Of each operand that was captured, whether results depend on it.
     pub captured: Vec<bool>,
     /// Of each residual.
-    pub residuals: Vec<Residual>,
+    pub residuals: Vec<ResidualSource>,
     pub again: Again,
     /// Those the function ran with: its rule runs with them too.
     pub conventions: Conventions,
@@ -132,11 +132,11 @@ fn eager(
     }
     let mut places = Vec::new();
     for r in &residuals {
-        let input = inside.iter().position(|x| x.is_same(r)).map(Residual::Input);
-        let output = || ys.iter().position(|y| y.is_same(r)).map(Residual::Output);
+        let input = inside.iter().position(|x| x.is_same(r)).map(ResidualSource::Input);
+        let output = || ys.iter().position(|y| y.is_same(r)).map(ResidualSource::Output);
         places.push(input.or_else(output).unwrap_or_else(|| {
             outs.push(r.alias(History::None, Tangents::new()));
-            Residual::Output(outs.len() - 1)
+            ResidualSource::Output(outs.len() - 1)
         }));
     }
     let call = CustomCall {
@@ -177,11 +177,11 @@ fn traced(
     let residuals = program.outputs.split_off(results);
     let mut places = Vec::new();
     for r in residuals {
-        let input = program.inputs.iter().position(|&v| v == r).map(Residual::Input);
-        let output = program.outputs.iter().position(|&v| v == r).map(Residual::Output);
+        let input = program.inputs.iter().position(|&v| v == r).map(ResidualSource::Input);
+        let output = program.outputs.iter().position(|&v| v == r).map(ResidualSource::Output);
         places.push(input.or(output).unwrap_or_else(|| {
             program.outputs.push(r);
-            Residual::Output(program.outputs.len() - 1)
+            ResidualSource::Output(program.outputs.len() - 1)
         }));
     }
     let body = program.renumbered();

@@ -7,7 +7,7 @@ use pullback_ir::Line;
 use std::sync::Arc;
 
 /// A function of parameters (the leaves of a tree) and of a vector.
-pub(super) type Map = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
+pub(super) type VectorFn = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
 
 /// The layout of a tree in a vector.
 pub(super) struct Flat<X> {
@@ -75,7 +75,7 @@ impl<X: Tree + Send + Sync + 'static> Flat<X> {
         self: &Arc<Self>,
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
         theta: &T,
-    ) -> Map {
+    ) -> VectorFn {
         let (flat, like, conventions) = (self.clone(), without_values(theta), kinks::conventions());
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([x]));

@@ -1,7 +1,7 @@
 //! [`linear_solve`]: A·x = b for a function A.
 
 use super::flat::{Flat, Watch, known, norm, only_if, solving};
-use super::krylov::{self, Limits};
+use super::krylov::{self, KrylovLimits};
 use super::usual_tolerance;
 use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
 use pullback_ir::Line;
@@ -238,7 +238,7 @@ impl LinearSolve {
     /// The solution for a right side whose largest element is 1, or 0.
     fn find_unit(&self, name: &'static str, a: krylov::MatVec, b: &Tensor, at: Line) -> Tensor {
         let n = b.len();
-        let limits = Limits {
+        let limits = KrylovLimits {
             tolerance: self.tolerance.unwrap_or(usual_tolerance(b.dtype())),
             most: self.max_products.unwrap_or(10 * n.max(100)),
         };

@@ -44,7 +44,7 @@ pub use ode::{Ode, ode};
 pub use root::{Root, root};
 
 use crate::{DType, Tensor, custom_vjp, kinks, mode, vjp};
-use flat::{Map, Watch};
+use flat::{VectorFn, Watch};
 use pullback_ir::Line;
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ type Find = dyn Fn(&[Tensor], &Tensor, &Watch) -> Tensor + Send + Sync;
 #[track_caller]
 fn implicit(
     name: &'static str,
-    residual: Map,
+    residual: VectorFn,
     find: Box<Find>,
     linear: LinearSolve,
     theta: &[Tensor],
@@ -83,7 +83,7 @@ fn implicit(
 }
 
 /// F_xᵀ, as an operator that depends on θ and x.
-fn slope_transposed(residual: &Map) -> linear::Operator {
+fn slope_transposed(residual: &VectorFn) -> linear::Operator {
     let residual = residual.clone();
     Arc::new(move |point: &[Tensor]| {
         let (theta, x) = (point[..point.len() - 1].to_vec(), &point[point.len() - 1]);

@@ -4,7 +4,7 @@ use super::{note_change, record_as};
 use crate::apply;
 use crate::tangents::Tangents;
 use crate::tape::{History, Node};
-use crate::tensor::State;
+use crate::tensor::TensorState;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::{ErrorKind, Line, Op};
@@ -74,7 +74,7 @@ impl Tensor {
 
     /// [`Tensor::state`] whatever is being traced.
     pub(crate) fn own_state(&self, at: Line) -> Result<apply::OperandState> {
-        let now = |state: &State| apply::OperandState {
+        let now = |state: &TensorState| apply::OperandState {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
             cut: false,

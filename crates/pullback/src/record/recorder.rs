@@ -16,7 +16,7 @@
 
 use super::call::{CompiledPrograms, PendingCall};
 use super::file::{MAX_LIST, MAX_LISTED, MAX_NODES, MAX_PARTS, MAX_SAVED, MAX_VISITS, WHOLE};
-use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
+use super::model::{NodeKind, RecordedNode, RecordedOp, Recording, Sampled, SavedNote, Visit};
 use super::stats::Stats;
 use crate::events::{self, AGAIN, RECORD, REPLAY};
 use crate::rule::Derivatives;
@@ -39,11 +39,11 @@ pub(crate) struct RecordMark {
 }
 
 thread_local! {
-    static RECORDER: RefCell<Option<State>> = const { RefCell::new(None) };
+    static RECORDER: RefCell<Option<RecorderState>> = const { RefCell::new(None) };
 }
 
 /// A recording that is being made.
-pub(super) struct State {
+pub(super) struct RecorderState {
     /// Its number: notes of others mean nothing.
     number: u64,
     pub(super) out: Recording,
@@ -70,10 +70,10 @@ pub(super) struct State {
     before: u64,
 }
 
-impl State {
-    pub fn new(names: Vec<(String, Tensor)>) -> State {
+impl RecorderState {
+    pub fn new(names: Vec<(String, Tensor)>) -> RecorderState {
         let now = Stopwatch::start();
-        State {
+        RecorderState {
             number: sequence::take_number(),
             out: Recording::default(),
             ops: FxHashMap::default(),
@@ -280,7 +280,7 @@ impl State {
         let start = self.started.since(self.begun).as_nanos() as u64;
         let line = Some(self.line(at));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
-        self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
+        self.out.moments.push(RecordedOp { op, node, line, backward, again, bytes, start, nanos });
     }
 
     /// Whether what runs is work and no value: what a backward pass does, unless that is itself
@@ -390,7 +390,7 @@ pub(super) fn sampled(x: &Tensor) -> Sampled {
 }
 
 /// Runs `f` with the recording, if there is one on this thread and it is not at work already.
-fn with(f: impl FnOnce(&mut State)) {
+fn with(f: impl FnOnce(&mut RecorderState)) {
     RECORDER.with(|slot| {
         if let Ok(mut slot) = slot.try_borrow_mut()
             && let Some(state) = &mut *slot
@@ -407,7 +407,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Runs `f` and records it.
 pub(super) fn recording<R>(names: Vec<(String, Tensor)>, f: impl FnOnce() -> R) -> (R, Recording) {
-    RECORDER.set(Some(State::new(names)));
+    RECORDER.set(Some(RecorderState::new(names)));
     let _off = mode::on_drop(|| drop(RECORDER.take()));
     let result = events::with(RECORD, f);
     let recorded = RECORDER.take().map(|state| state.out).unwrap_or_default();
@@ -446,15 +446,15 @@ pub(crate) fn call_ran(traced: &Program, results: &[(usize, &Tensor)]) {
 }
 
 /// A backward pass: ends when this is dropped.
-pub(crate) struct BackwardScope(());
+pub(crate) struct RecordedBackward(());
 
 /// A backward pass starts.
-pub(crate) fn backward_starts() -> BackwardScope {
+pub(crate) fn backward_starts() -> RecordedBackward {
     with(|state| state.backward += 1);
-    BackwardScope(())
+    RecordedBackward(())
 }
 
-impl Drop for BackwardScope {
+impl Drop for RecordedBackward {
     fn drop(&mut self) {
         with(|state| state.backward = state.backward.saturating_sub(1));
     }

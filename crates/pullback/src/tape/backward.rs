@@ -25,24 +25,24 @@ use super::{History, Node, ValueId};
 use crate::backend::Pooled;
 use crate::grad::BackwardOptions;
 use crate::hooks::contributions;
-use crate::leaf::{Sums, accumulate};
+use crate::leaf::{GradientSums, accumulate};
 use crate::queue::Queue;
 use crate::rule::{Adds, Derivatives, Grad, RuleContext};
-use crate::transform::reach::Reached;
+use crate::transform::reach::Reachability;
 use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-struct Walk<'g> {
+struct Traversal<'g> {
     options: BackwardOptions,
     pending: Queue<'g>,
-    leaves: Sums,
+    leaves: GradientSums,
     /// Where only some gradients are wanted: what leads to them, and the gradients found.
-    wanted: Option<Wanted>,
+    wanted: Option<GradTargets>,
 }
 
-struct Wanted {
+struct GradTargets {
     targets: FxHashSet<ValueId>,
     found: FxHashMap<ValueId, Tensor>,
     leading: FxHashSet<u64>,
@@ -54,27 +54,27 @@ pub(crate) fn into_leaves(
     options: BackwardOptions,
     at: Line,
 ) -> Result<()> {
-    let leaves = Sums::new(options, contributions(&roots), at);
+    let leaves = GradientSums::new(options, contributions(&roots), at);
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
-    Walk { options, pending: Queue::default(), leaves, wanted: None }.run(&from, cotangents)
+    Traversal { options, pending: Queue::default(), leaves, wanted: None }.run(&from, cotangents)
 }
 
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
 pub(crate) fn of_targets(
     roots: Vec<(History, Tensor)>,
     targets: &[ValueId],
-    plan: Reached,
+    plan: Reachability,
     options: BackwardOptions,
     at: Line,
 ) -> Result<Vec<Option<Tensor>>> {
-    let wanted = Some(Wanted {
+    let wanted = Some(GradTargets {
         targets: targets.iter().copied().collect(),
         found: FxHashMap::default(),
         leading: plan.leading,
     });
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
-    let leaves = Sums::new(options, None, at);
-    let mut walk = Walk { options, pending: Queue::default(), leaves, wanted };
+    let leaves = GradientSums::new(options, None, at);
+    let mut walk = Traversal { options, pending: Queue::default(), leaves, wanted };
     walk.run(&from, cotangents).map_err(|e| e.at(at))?;
     let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
     for (leaf, grad) in walk.leaves.take() {
@@ -85,7 +85,7 @@ pub(crate) fn of_targets(
     Ok(targets.iter().map(|key| found.get(key).map(|grad| options.shown(grad.clone()))).collect())
 }
 
-impl<'g> Walk<'g> {
+impl<'g> Traversal<'g> {
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
     fn run(&mut self, from: &'g [History], cotangents: Vec<Tensor>) -> Result<()> {
         let _pass = events::backward_starts(self.options.create);
@@ -231,7 +231,7 @@ impl<'g> Walk<'g> {
             return None;
         }
         let Adds::AtLeaf(pass) = ops::row(&node.op).adds() else { return None };
-        let wanted = |w: &Wanted| w.targets.contains(&(node.seq, 0));
+        let wanted = |w: &GradTargets| w.targets.contains(&(node.seq, 0));
         let passes = !self.leaves.counts()
             && node.hooks.is_empty()
             && !self.wanted.as_ref().is_some_and(wanted)

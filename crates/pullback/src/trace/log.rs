@@ -1,6 +1,8 @@
 //! An active trace: which variable each tensor is, and what was noted about captured tensors.
 
-use super::{ACTIVE, Before, Capture, Effect, Recorded, Root, Trace, TraceKind, TraceLog, lift};
+use super::{
+    ACTIVE, Capture, Effect, Recorded, StorageVar, TensorSnapshot, Trace, TraceKind, TraceLog, lift,
+};
 use crate::backend::Pooled;
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
@@ -70,7 +72,7 @@ impl Trace {
         let spec = log.program.spec(var).clone();
         let storage = Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at });
         let key = Pooled::as_ptr(&storage) as usize;
-        let root = Root {
+        let root = StorageVar {
             storage: Pooled::downgrade(&storage),
             spec: spec.clone(),
             var,
@@ -211,7 +213,7 @@ impl Trace {
         let var = log.program.input(spec.clone());
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
         log.captures.push(Capture { handle: Some(x.clone()), ..Capture::of(&tensor) });
-        let root = Root {
+        let root = StorageVar {
             storage: Pooled::downgrade(storage),
             spec: spec.clone(),
             var,
@@ -304,7 +306,7 @@ impl Trace {
         }
         let before = {
             let state = x.lock();
-            Before {
+            TensorSnapshot {
                 history: state.history.clone(),
                 tangents: state.tangents.clone(),
                 version: state.version,
@@ -375,7 +377,7 @@ impl Trace {
         }
         let mut log = self.log.borrow_mut();
         let log = &mut *log;
-        let mut written: Vec<&Root> =
+        let mut written: Vec<&StorageVar> =
             log.roots.values().filter(|r| r.written && r.capture.is_some()).collect();
         written.sort_by_key(|r| r.capture);
         let arguments = log.program.inputs.len() - log.captures.len();

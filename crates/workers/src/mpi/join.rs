@@ -3,7 +3,7 @@
 //! MPI makes a communicator of some workers in a call that ends when all of them have made it, or
 //! never. So members first exchange messages, and whoever does not come in time is an error.
 
-use super::{ONE_AT_A_TIME, Shared, held};
+use super::{ONE_AT_A_TIME, ThreadShared, held};
 use mpi::point_to_point::{Destination, MatchedReceiveVec, Source};
 use mpi::request::StaticScope;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
@@ -20,7 +20,7 @@ pub(super) fn meet(
     ranks: &[usize],
     (id, tag): (u64, i32),
     timeout: Duration,
-    parent: &Shared,
+    parent: &ThreadShared,
     one_at_a_time: bool,
 ) -> Result<(), String> {
     let one = |f: &mut dyn FnMut() -> bool| {

@@ -35,10 +35,10 @@ const KEPT: usize = 64 << 20;
 /// How long the end of MPI may take.
 const END: Duration = Duration::from_secs(10);
 
-type Answer = std::result::Result<Vec<u8>, String>;
+type MpiAnswer = std::result::Result<Vec<u8>, String>;
 
 /// A call for the thread of a group.
-struct Job {
+struct MpiCall {
     collective: Collective,
     operand: Spec,
     line: Line,
@@ -46,11 +46,11 @@ struct Job {
     output: usize,
     /// The workers compare the call, and nothing is moved.
     compared_only: bool,
-    answer: Sender<Answer>,
+    answer: Sender<MpiAnswer>,
 }
 
-enum Order {
-    Run(Job),
+enum ThreadCommand {
+    Run(MpiCall),
     /// Tell all others.
     Fail(String),
     /// See whether others have failed.
@@ -61,7 +61,7 @@ enum Order {
 
 /// What the thread of a group and its callers share.
 #[derive(Default)]
-struct Shared {
+struct ThreadShared {
     /// Why the group is not used any more.
     failed: Mutex<Option<String>>,
     /// How long this worker has waited for each.
@@ -70,7 +70,7 @@ struct Shared {
     looking: AtomicBool,
 }
 
-impl Shared {
+impl ThreadShared {
     /// Makes the group fail, and gives the reason: an earlier one if there is one.
     fn fail(&self, reason: String) -> String {
         held(&self.failed).get_or_insert(reason).clone()
@@ -82,15 +82,15 @@ impl Shared {
 }
 
 /// The way to the thread of a group, and to those of the groups that it is a part of.
-struct Way {
-    orders: Mutex<Sender<Order>>,
-    shared: Arc<Shared>,
-    parent: Option<Arc<Way>>,
+struct GroupThread {
+    orders: Mutex<Sender<ThreadCommand>>,
+    shared: Arc<ThreadShared>,
+    parent: Option<Arc<GroupThread>>,
 }
 
-impl Way {
-    fn new(orders: Sender<Order>, parent: Option<Arc<Way>>) -> Arc<Way> {
-        Arc::new(Way { orders: Mutex::new(orders), shared: Arc::default(), parent })
+impl GroupThread {
+    fn new(orders: Sender<ThreadCommand>, parent: Option<Arc<GroupThread>>) -> Arc<GroupThread> {
+        Arc::new(GroupThread { orders: Mutex::new(orders), shared: Arc::default(), parent })
     }
 
     /// Makes the groups that this one is a part of fail.
@@ -104,7 +104,7 @@ impl Way {
     fn fail(&self, reason: String) {
         let reason = self.shared.fail(reason);
         // If the thread has ended, there is nobody to be told.
-        let _ = held(&self.orders).send(Order::Fail(reason.clone()));
+        let _ = held(&self.orders).send(ThreadCommand::Fail(reason.clone()));
         self.fail_parents(&reason);
     }
 }
@@ -116,7 +116,7 @@ struct Mpi {
     /// The ranks of the group in the world.
     ranks: Vec<usize>,
     timeout: Duration,
-    way: Arc<Way>,
+    way: Arc<GroupThread>,
     subgroups: Subgroups,
     /// Memory in which operands go to the thread of the group, kept from call to call.
     kept: Mutex<Vec<u8>>,
@@ -129,19 +129,19 @@ fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Taken around each call of an MPI that wants one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The way to the thread that started MPI, and will end it.
-static WORLD: Mutex<Option<Sender<Order>>> = Mutex::new(None);
+static WORLD: Mutex<Option<Sender<ThreadCommand>>> = Mutex::new(None);
 
 /// A thread waits for ever, so MPI cannot be ended.
 static RESTING: AtomicBool = AtomicBool::new(false);
 
 /// What a thread of a group says when it is ready: its rank and the size, or what went wrong.
-type Ready = std::result::Result<(usize, usize), String>;
+type MpiStart = std::result::Result<(usize, usize), String>;
 
 /// The group of all workers that mpirun or slurm started.
 pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let (ready, started) = channel();
     let (orders, received) = channel();
-    let way = Way::new(orders.clone(), None);
+    let way = GroupThread::new(orders.clone(), None);
     let shared = way.shared.clone();
     thread::Builder::new()
         .name("pullback-mpi".to_string())
@@ -188,14 +188,20 @@ pub(crate) fn finish() {
         return;
     }
     let (ended, wait) = channel();
-    if orders.send(Order::End(ended)).is_ok() {
+    if orders.send(ThreadCommand::End(ended)).is_ok() {
         // Another worker may not come to the end: mpirun or slurm will tell.
         let _ = wait.recv_timeout(END);
     }
 }
 
 impl Mpi {
-    fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
+    fn new(
+        id: u64,
+        rank: usize,
+        ranks: Vec<usize>,
+        timeout: Duration,
+        way: Arc<GroupThread>,
+    ) -> Mpi {
         Mpi {
             id,
             rank,
@@ -225,7 +231,7 @@ impl Mpi {
         let mut memory = std::mem::take(&mut *held(&self.kept));
         memory.clear();
         memory.extend_from_slice(input.unwrap_or_default());
-        let job = Job {
+        let job = MpiCall {
             collective: call.collective.clone(),
             operand: call.operand.clone(),
             line: call.line,
@@ -234,7 +240,7 @@ impl Mpi {
             output,
             answer,
         };
-        let sent = held(&self.way.orders).send(Order::Run(job));
+        let sent = held(&self.way.orders).send(ThreadCommand::Run(job));
         let ended = || "MPI has ended".to_string();
         let outcome = sent
             .map_err(|_| ended())
@@ -314,7 +320,7 @@ impl Communicator for Mpi {
         let failed = shared.failed();
         if failed.is_none() && !shared.looking.swap(true, Ordering::Relaxed) {
             // If the thread has ended, so has MPI, and there is nobody to fail.
-            let _ = held(&self.way.orders).send(Order::Look);
+            let _ = held(&self.way.orders).send(ThreadCommand::Look);
         }
         failed
     }
@@ -333,7 +339,7 @@ impl Communicator for Mpi {
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();
         let (orders, received) = channel();
-        let way = Way::new(orders, Some(self.way.clone()));
+        let way = GroupThread::new(orders, Some(self.way.clone()));
         let (shared, parent) = (way.shared.clone(), self.way.shared.clone());
         let (timeout, called) = (self.timeout, ranks.to_vec());
         thread::Builder::new()

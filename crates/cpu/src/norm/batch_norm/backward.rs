@@ -1,6 +1,8 @@
 //! The gradients of batch normalisation.
 
-use super::{BatchNormPhase, CHUNK, ChannelLines, Partition, Sum, into_lines, lanes, row, stretch};
+use super::{
+    BatchNormPhase, BlockedSum, CHUNK, ChannelLines, Partition, into_lines, lanes, row, stretch,
+};
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::{AlignedScratch, Float, Results, is_streamed, padded};
@@ -102,7 +104,7 @@ impl<E: Elem<Compute: Float>> BatchNormBackward<'_, E> {
     ) -> [E::Compute; 2] {
         let (partition, mean) = (&self.partition, self.mean[channel]);
         let (from, to) = partition.samples_of(part);
-        let (mut slope, mut shift) = (Sum::new(), Sum::new());
+        let (mut slope, mut shift) = (BlockedSum::new(), BlockedSum::new());
         for i in from..to {
             let (x, dy) =
                 (self.x.line::<E>(partition, i, channel), self.dy.line::<E>(partition, i, channel));

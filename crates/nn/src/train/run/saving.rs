@@ -1,6 +1,6 @@
 //! How a run is saved and resumed: by worker 0 for all, or by each worker its part.
 
-use super::super::spread::Saved;
+use super::super::spread::CheckpointContents;
 use super::{BEST, Batches, OP, TrainingRun};
 use crate::Module;
 use crate::state::{Checkpoint, Checkpoints, Record, json_of, number_in};
@@ -100,10 +100,10 @@ impl<'a, M: Module, B: Batches> TrainingRun<'_, 'a, M, B> {
     }
 
     /// What checkpoints hold, besides the weights of the best step.
-    fn saved(&self) -> Saved<'a, M> {
+    fn saved(&self) -> CheckpointContents<'a, M> {
         let trainer = &self.trainer;
         let (model, optimizer) = (trainer.model, trainer.optimizer);
-        Saved { model, optimizer, kept: trainer.kept.clone() }
+        CheckpointContents { model, optimizer, kept: trainer.kept.clone() }
     }
 
     /// Saves a checkpoint, if this step has none.
