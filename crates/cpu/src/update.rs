@@ -6,7 +6,7 @@
 //! step may be in place (a tile is read before it is written), and narrow floats are rounded once.
 
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::Float;
+use crate::norm::lanes::ComputeFloat;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, SimdTask, vectorised};
 use crate::{Buffer, par, pointwise};
@@ -116,7 +116,7 @@ impl<C> Descent<C, false> {
     }
 }
 
-impl<C: Float, const MOMENTUM: bool> UpdateKernel<C> for Descent<C, MOMENTUM> {
+impl<C: ComputeFloat, const MOMENTUM: bool> UpdateKernel<C> for Descent<C, MOMENTUM> {
     const TARGETS: usize = 1 + MOMENTUM as usize;
 
     #[inline(always)]
@@ -159,7 +159,7 @@ impl<C> AdamUpdate<C, false> {
     }
 }
 
-impl<C: Float, const LARGEST: bool> UpdateKernel<C> for AdamUpdate<C, LARGEST> {
+impl<C: ComputeFloat, const LARGEST: bool> UpdateKernel<C> for AdamUpdate<C, LARGEST> {
     const TARGETS: usize = 3 + LARGEST as usize;
 
     #[inline(always)]
@@ -194,7 +194,9 @@ struct UpdateTask<'a, E, R> {
     to: usize,
 }
 
-impl<E: Elem<Compute: Float>, R: UpdateKernel<E::Compute>> SimdTask for UpdateTask<'_, E, R> {
+impl<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>> SimdTask
+    for UpdateTask<'_, E, R>
+{
     #[inline(always)]
     fn run<I: Isa>(self) {
         let whole = self.from + (self.to - self.from) / TILE * TILE;
@@ -217,7 +219,7 @@ impl<E: Elem<Compute: Float>, R: UpdateKernel<E::Compute>> SimdTask for UpdateTa
     }
 }
 
-impl<E: Elem<Compute: Float>, R: UpdateKernel<E::Compute>> UpdateTask<'_, E, R> {
+impl<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>> UpdateTask<'_, E, R> {
     /// The elements after the last whole tile.
     #[inline(always)]
     fn rest<I: Isa>(&self, start: usize) {
@@ -243,7 +245,11 @@ struct OperandPointers<E>([*const E; MAX_OPERANDS]);
 // SAFETY: tasks read and write disjoint tiles of what these point at.
 unsafe impl<E> Sync for OperandPointers<E> {}
 
-fn run<E: Elem<Compute: Float>, R: UpdateKernel<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
+fn run<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>>(
+    rule: R,
+    x: &[Source],
+    out: &[Sink],
+) {
     let len = out[0].len();
     let x = &x[..R::TARGETS + 1];
     // Operands that are not dense are copied first.

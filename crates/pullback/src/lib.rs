@@ -184,7 +184,7 @@ pub use numerics::{
 pub use ops::update;
 pub use ops::{
     Attention, BagMode, CrossEntropy, Embedding, EmbeddingBag, GridPaddingMode, GridSampleMode,
-    Index, Indices, Interpolate, IntoIndex, Operand, PadFill, PadMode, Reduction, Resize,
+    Index, Indices, Interpolate, InterpolateMode, IntoIndex, Operand, PadFill, PadMode, Reduction,
     block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack,
     table, vstack,
 };

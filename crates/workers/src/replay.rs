@@ -17,9 +17,9 @@ fn zeros(bytes: f64) -> Tensor {
 /// As in a training, a bucket is reduced in its own memory: nothing is copied.
 ///
 /// ```
-/// use pullback_workers::{replay, simulate::{Bucket, Schedule}, threads};
+/// use pullback_workers::{replay, simulate::{Bucket, WorkerSchedule}, threads};
 /// let buckets = vec![Bucket { bytes: 4096.0, ready: 0.001 }];
-/// let schedule = Schedule { forward: 0.001, backward: 0.002, update: 0.0, buckets };
+/// let schedule = WorkerSchedule { forward: 0.001, backward: 0.002, update: 0.0, buckets };
 /// let times = threads(2, |group| replay(&group, &schedule, 3))?;
 /// assert!(times[1].len() == 3 && times[1].iter().all(|time| time.as_secs_f64() > 0.003));
 /// # Ok::<(), pullback::Error>(())
@@ -58,9 +58,9 @@ pub fn replay(group: &Group, schedule: &WorkerSchedule, steps: usize) -> Result<
 /// medians, in seconds. All workers of the group call it.
 ///
 /// ```
-/// use pullback_workers::{engine_times, simulate::{Bucket, Schedule}, threads};
+/// use pullback_workers::{engine_times, simulate::{Bucket, WorkerSchedule}, threads};
 /// let buckets = vec![Bucket { bytes: 4096.0, ready: 0.0 }; 2];
-/// let schedule = Schedule { forward: 0.0, backward: 0.0, update: 0.0, buckets };
+/// let schedule = WorkerSchedule { forward: 0.0, backward: 0.0, update: 0.0, buckets };
 /// let times = threads(2, |group| engine_times(&group, &schedule))?;
 /// assert!(times[0].len() == 2 && times[0][0] > 0.0 && times[0][0] == times[0][1]);
 /// # Ok::<(), pullback::Error>(())

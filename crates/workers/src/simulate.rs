@@ -118,9 +118,9 @@ fn half(cluster: &SimulatedCluster, algorithm: Algorithm, workers: usize, bytes:
 /// Seconds of an all-reduce.
 ///
 /// ```
-/// use pullback_workers::simulate::{Algorithm, Cluster, Link, all_reduce};
+/// use pullback_workers::simulate::{Algorithm, SimulatedCluster, Link, all_reduce};
 /// let link = Link { latency: 1e-5, bandwidth: 1e9 };
-/// let cluster = Cluster { between: link, inside: link, machine: 1 };
+/// let cluster = SimulatedCluster { between: link, inside: link, machine: 1 };
 /// // Three steps there and three back, each with a quarter of the bytes.
 /// let time = all_reduce(&cluster, Algorithm::Ring, 4, 4e6);
 /// assert!((time - 6.0 * (1e-5 + 1e-3)).abs() < 1e-12);
@@ -166,11 +166,11 @@ fn queue(start: f64, messages: impl Iterator<Item = (f64, f64)>) -> f64 {
 /// ```
 /// use pullback_workers::simulate::*;
 /// let bucket = |ready| Bucket { bytes: 1e6, ready };
-/// let schedule = Schedule {
+/// let schedule = WorkerSchedule {
 ///     forward: 0.1, backward: 0.2, update: 0.01, buckets: vec![bucket(0.1), bucket(0.2)],
 /// };
 /// let link = Link { latency: 0.0, bandwidth: 1e8 };
-/// let cluster = Cluster { between: link, inside: link, machine: 1 };
+/// let cluster = SimulatedCluster { between: link, inside: link, machine: 1 };
 /// // The first bucket takes 10 ms behind the rest of backward, the second 10 ms after it.
 /// let two = predict(&schedule, &cluster, Algorithm::Ring, Sharding::None, 2);
 /// assert!((two.exposed - 0.01).abs() < 1e-12 && (two.step - 0.32).abs() < 1e-12);
@@ -210,7 +210,7 @@ pub fn predict(
 /// ```
 /// use pullback_workers::simulate::*;
 /// let buckets = vec![Bucket { bytes: 1e6, ready: 0.1 }, Bucket { bytes: 1e6, ready: 0.2 }];
-/// let schedule = Schedule { forward: 0.1, backward: 0.2, update: 0.01, buckets };
+/// let schedule = WorkerSchedule { forward: 0.1, backward: 0.2, update: 0.01, buckets };
 /// assert!((predict_reducing(&schedule, &[0.05, 0.03]).exposed - 0.03).abs() < 1e-12);
 /// ```
 pub fn predict_reducing(schedule: &WorkerSchedule, times: &[f64]) -> Prediction {

@@ -23,7 +23,9 @@
 //! Lines too short for vectors are joined by a transpose first: `[n, c, …]` becomes `[c, n, …]`,
 //! where a channel is one line. The split into parts and tasks depends on the shape alone.
 
-use super::lanes::{AlignedScratch, Float, LANES, Results, is_streamed, load, padded, total};
+use super::lanes::{
+    AlignedScratch, ComputeFloat, LANES, Results, is_streamed, load, padded, total,
+};
 use super::lanes::{corrected_mean, view};
 use crate::buffer::Buffer;
 use crate::dot::scratch;
@@ -210,7 +212,7 @@ struct BlockedSum<C> {
     all: C,
 }
 
-impl<C: Float> BlockedSum<C> {
+impl<C: ComputeFloat> BlockedSum<C> {
     #[inline(always)]
     fn new() -> BlockedSum<C> {
         BlockedSum { lanes: [C::default(); LANES], held: 0, all: C::default() }
@@ -315,7 +317,7 @@ struct BatchNormForward<'a, E: Elem> {
     to: usize,
 }
 
-fn forward<E: Elem<Compute: Float>>(
+fn forward<E: Elem<Compute: ComputeFloat>>(
     eps: f64,
     x: Source<'_>,
     w: Source<'_>,
@@ -359,7 +361,7 @@ fn forward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> BatchNormForward<'_, E> {
     /// The sum of the distances from `about` in a part, or of their squares.
     #[inline(always)]
     fn pass<I: Isa, const SQUARED: bool>(
@@ -435,7 +437,7 @@ impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
     }
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for BatchNormForward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for BatchNormForward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let partition = &self.partition;

@@ -4,7 +4,7 @@
 use super::call::{body, plain};
 use super::differences::index_of;
 use super::reverse::specs;
-use super::rule::{Handle, OperandRole, Rule, handle};
+use super::rule::{OperandRole, Rule, RuleHandle, handle};
 use super::rule_check::{Later, PendingCheck, sampled};
 use crate::apply::apply_all;
 use crate::batch::flow::batch_program;
@@ -74,7 +74,7 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
             .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&pending, points)) }),
         ..PendingCheck::default()
     };
-    let rule = Handle(Box::new(BatchedRule { one: custom.clone(), rows, n, pending }));
+    let rule = RuleHandle(Box::new(BatchedRule { one: custom.clone(), rows, n, pending }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
     let made = mode::with_line(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
     made.into_iter().map(BatchedValue::batched).collect()

@@ -1,6 +1,6 @@
 //! How a function becomes a node of the tape, or an equation of a program.
 
-use super::rule::{Handle, OperandRole, Rule, captured};
+use super::rule::{OperandRole, Rule, RuleHandle, captured};
 use super::rule_check::PendingCheck;
 use crate::apply::{Operands, apply_all};
 use crate::rule::{Grad, Tensors};
@@ -151,7 +151,7 @@ fn eager(
         pending: None,
     };
     let work = Work::Done(outs.len());
-    let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
+    let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(RuleHandle(rule(call))))));
     let row = ops::row(&op);
     let inputs: Vec<&Tensor> = arguments.iter().collect();
     record(&op, &row, &inputs, &mut states, &mut outs, at);
@@ -197,7 +197,7 @@ fn traced(
         autocast: autocast::state(),
         pending: Some(PendingCheck { arguments: Some(arguments.len()), ..pending }),
     };
-    let handle = Arc::new(Handle(rule(call)));
+    let handle = Arc::new(RuleHandle(rule(call)));
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(captures.iter().map(|c| &c.tensor)).collect();

@@ -2,7 +2,7 @@
 //! state each time, and its writes happen once.
 
 use crate::backend::Pooled;
-use crate::storage::Writer;
+use crate::storage::LastWrite;
 use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::{Tensor, events, fail, mode, sequence, trace};
@@ -93,7 +93,7 @@ impl Writes {
     /// Restores the old contents.
     pub fn undo(self, op: &'static str, at: Line) {
         for UndoRecord { tensor, old, history, tangents } in self.0.into_iter().rev() {
-            let writer = Writer { op, at };
+            let writer = LastWrite { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
             fail::or_raise(mode::set_recording(false, || events::internal(put)));
             tensor.replace_state(Some(history), Some(tangents), None);

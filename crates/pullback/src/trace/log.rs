@@ -1,10 +1,11 @@
 //! An active trace: which variable each tensor is, and what was noted about captured tensors.
 
 use super::{
-    ACTIVE, Capture, Effect, Recorded, StorageVar, TensorSnapshot, Trace, TraceKind, TraceLog, lift,
+    ACTIVE, Capture, Effect, FinishedTrace, StorageVar, TensorSnapshot, Trace, TraceKind, TraceLog,
+    lift,
 };
 use crate::backend::Pooled;
-use crate::storage::{Storage, Traced, Writer};
+use crate::storage::{LastWrite, Storage, Traced};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
@@ -147,7 +148,7 @@ impl Trace {
 
     /// Updates values that were detached from this storage after a write to it: outside of bodies
     /// they share its memory.
-    fn renew_followers(&self, written: &Pooled<Storage>, writer: Writer) -> Result<()> {
+    fn renew_followers(&self, written: &Pooled<Storage>, writer: LastWrite) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
             let key = Pooled::as_ptr(&source) as usize;
@@ -261,7 +262,7 @@ impl Trace {
         Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent))
     }
 
-    pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
+    pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: LastWrite) -> Result<u64> {
         if let TraceKind::Body(name) = self.kind
             && (!self.owns(target) || self.is_lifted(target))
         {
@@ -344,7 +345,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn finish(&self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
+    pub(super) fn finish(&self, outputs: &[Tensor], at: Line) -> Result<FinishedTrace> {
         let mut results = Vec::new();
         for y in outputs {
             results.push(self.var_of(y, "return", at)?);
@@ -388,7 +389,7 @@ impl Trace {
             }
         }
         log.program.outputs = results;
-        Ok(Recorded {
+        Ok(FinishedTrace {
             program: std::mem::take(&mut log.program),
             results: outputs.len(),
             captures: std::mem::take(&mut log.captures),

@@ -34,7 +34,7 @@ pub use program::trace;
 use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::rule::Tensors;
-use crate::storage::{Storage, Writer};
+use crate::storage::{LastWrite, Storage};
 use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tensor::Frozen;
@@ -126,7 +126,7 @@ struct StorageVar {
     /// It represents a captured tensor in a body, where that may not be written to.
     lifted: bool,
     written: bool,
-    before: (u64, Option<Writer>),
+    before: (u64, Option<LastWrite>),
 }
 
 struct TensorSnapshot {
@@ -176,7 +176,7 @@ pub(crate) enum Effect {
 }
 
 /// A finished trace.
-pub(crate) struct Recorded {
+pub(crate) struct FinishedTrace {
     /// Inputs: the arguments, then the captures. Outputs: the results, then gradients, then what is
     /// written over captures.
     pub program: Program,
@@ -267,7 +267,7 @@ pub(crate) fn record<R>(
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
-) -> Result<(R, Recorded)> {
+) -> Result<(R, FinishedTrace)> {
     record_with_reason(&Uncompiled::default(), kind, examples, specs, at, f)
 }
 
@@ -279,7 +279,7 @@ pub(crate) fn record_with_reason<R>(
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
-) -> Result<(R, Recorded)> {
+) -> Result<(R, FinishedTrace)> {
     let (recording, arguments) = ActiveTrace::begin(uncompiled, kind, examples, specs, at);
     let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
     Ok((result, recording.finish(&outputs, at)?))
@@ -314,7 +314,7 @@ impl ActiveTrace {
         (ActiveTrace(trace), arguments)
     }
 
-    fn finish(self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
+    fn finish(self, outputs: &[Tensor], at: Line) -> Result<FinishedTrace> {
         self.0.finish(outputs, at)
     }
 }
@@ -554,7 +554,7 @@ pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
 
 /// Writes a value over a tensor, which is a new variable for its storage, and gives the new
 /// version.
-pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
+pub(crate) fn write(target: &Tensor, new: &Tensor, writer: LastWrite) -> Result<u64> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, writer.op, "no trace is active"));
     };
