@@ -28,8 +28,8 @@ impl<T: LaneShuffle> LinePlan<T> {
     /// Transforms a line of pairs, whose second parts are multiplied by `sign`, to pairs.
     ///
     /// # Safety
-    /// `x` has `n` pairs, `a` and `b` are [`LinePlan::space`] elements, and `to` has space for `count`
-    /// pairs, the first ones of the result; all are apart.
+    /// `x` has `n` pairs, `a` and `b` are [`LinePlan::space`] elements, and `to` has space for
+    /// `count` pairs, the first ones of the result; all are apart.
     pub(super) unsafe fn pairs(
         &self,
         x: *const T,
