@@ -85,7 +85,9 @@ pub struct BenchArgs {
 pub fn run(arguments: &BenchArgs, out: &mut StandardOutput) -> CliResult {
     if arguments.workloads == ["workers"] {
         return match (&arguments.plot, &arguments.record) {
-            (Some(_), Some(_)) => Err(Failure::usage("--plot and --record are two runs")),
+            (Some(_), Some(_)) => Err(Failure::usage(
+                "--plot and --record cannot be combined: each is a run of its own",
+            )),
             (Some(path), None) => bench_overlap::plot(path, arguments.json, out),
             (None, Some(path)) => bench_overlap::record(path, arguments.tokens, out),
             (None, None) => bench_workers::run(arguments.largest, arguments.json, out),

@@ -68,7 +68,7 @@ pub struct ExplainArgs {
 struct ExplainedFunction {
     what: String,
     stages: Vec<(&'static str, Program)>,
-    made: Specialised,
+    specialisation: Specialised,
     /// The GPU that it was compiled for, which is not there.
     absent: Option<Device>,
 }
@@ -81,9 +81,9 @@ pub const MODELS: [&str; 4] = ["mlp", "cnn", "gpt", "lstm"];
 /// # Errors
 /// If there is no such model, or it cannot be compiled.
 pub fn model(name: &str) -> CliResult<program::Compiled> {
-    let ExplainedFunction { what, stages, made, .. } = named(name)?;
+    let ExplainedFunction { what, stages, specialisation: made, .. } = named(name)?;
     let stages = stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect();
-    Ok(program::Compiled { what, stages, made: Some(made) })
+    Ok(program::Compiled { what, stages, specialisation: Some(made) })
 }
 
 /// Compiles and prints.
@@ -106,7 +106,7 @@ pub fn run(arguments: &ExplainArgs, out: &mut StandardOutput) -> CliResult {
         None => None,
     };
     if arguments.dot {
-        let last = chosen.unwrap_or(&compiled.made.program);
+        let last = chosen.unwrap_or(&compiled.specialisation.program);
         return Ok(out.line(last.to_dot().trim_end())?);
     }
     if arguments.json {
@@ -228,7 +228,7 @@ fn compiled<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(
         explanation.join(&profile);
     }
     match explanation.specialisations.pop() {
-        Some(made) => Ok(ExplainedFunction { what, stages, made, absent: None }),
+        Some(made) => Ok(ExplainedFunction { what, stages, specialisation: made, absent: None }),
         None => Err(Failure::failed("it was not compiled")),
     }
 }
@@ -240,7 +240,7 @@ fn without_device(compiled: ExplainedFunction, device: Device) -> CliResult<Expl
     };
     let traced = traced.on_device(device);
     let stages = compiled_stages(&traced)?;
-    let mut made = compiled.made;
+    let mut made = compiled.specialisation;
     made.passes = stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect();
     made.program = stages.last().map_or_else(|| traced.clone(), |stage| stage.program.clone());
     made.device_kernels = device_kernels(&made.program)?;
@@ -251,7 +251,12 @@ fn without_device(compiled: ExplainedFunction, device: Device) -> CliResult<Expl
     }
     let stages = stages.into_iter().map(|stage| (stage.name, stage.program));
     let stages = std::iter::once(("trace", traced)).chain(stages).collect();
-    Ok(ExplainedFunction { what: compiled.what, stages, made, absent: Some(device) })
+    Ok(ExplainedFunction {
+        what: compiled.what,
+        stages,
+        specialisation: made,
+        absent: Some(device),
+    })
 }
 
 /// The program after the last pass of this name: some run more than once.
@@ -275,7 +280,7 @@ fn print(
     arguments: &ExplainArgs,
     out: &mut StandardOutput,
 ) -> CliResult {
-    let made = &compiled.made;
+    let made = &compiled.specialisation;
     out.heading(&compiled.what)?;
     if let (Some((_, first)), false) = (compiled.stages.first(), arguments.summary) {
         out.line("")?;
@@ -360,7 +365,7 @@ fn to_json(compiled: &ExplainedFunction, arguments: &ExplainArgs) -> CliResult<V
     let read = |program: &Program| -> CliResult<Value> {
         serde_json::from_str(&program.to_json()).map_err(|e| Failure::failed(e.to_string()))
     };
-    let made = &compiled.made;
+    let made = &compiled.specialisation;
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let mut stages = Vec::new();
     let wanted = |name: &str| arguments.stage.as_ref().is_none_or(|stage| stage == name);

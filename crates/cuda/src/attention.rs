@@ -99,7 +99,7 @@ fn split(x: &StridedOperand, axis: usize, groups: usize) -> StridedOperand {
     shape.insert(axis + 1, each);
     strides.insert(axis + 1, x.strides[axis]);
     strides[axis] = x.strides[axis] * each as isize;
-    x.seen(&shape, &strides)
+    x.as_strided(&shape, &strides)
 }
 
 fn heads(how: Attention, x: &[StridedOperand]) -> Heads {
@@ -300,7 +300,7 @@ fn summed(gpu: &Gpu, [a, b]: [&StridedOperand; 2], out: &StridedOperand) -> Resu
     shape[rank - 1] = b.shape[rank - 1];
     if shape[axis] == 1 {
         let to = out.repeated(axis, 1);
-        let to = to.seen(&to.shape, &pullback_ir::dense_strides(&to.shape));
+        let to = to.as_strided(&to.shape, &pullback_ir::dense_strides(&to.shape));
         return dot(gpu, a, b, &to, false);
     }
     let memory = gpu.scratch(element_count(&shape) * out.dtype.size())?;

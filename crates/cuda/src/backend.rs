@@ -107,8 +107,8 @@ impl DeviceBackend for Backend {
         self.gpu.restore(copy, to)
     }
 
-    fn settle(&self, memory: MemoryHandle) -> Result<()> {
-        self.gpu.settle(memory)
+    fn wait_for_copies(&self, memory: MemoryHandle) -> Result<()> {
+        self.gpu.wait_for_copies(memory)
     }
 
     fn collect(&self, copy: &HostCopy, to: &mut [u8]) -> Result<()> {

@@ -92,9 +92,9 @@ mod tests {
         let dense = |shape: &[usize]| StridedOperand::dense(0, DType::F32, shape);
         assert_eq!(rows(&dense(&[4, 6, 5]), 1), Some((30, 30)));
         assert_eq!(rows(&dense(&[4, 6, 5]), 0), Some((120, 120)));
-        assert_eq!(rows(&dense(&[4, 6, 5]).seen(&[4, 2, 5], &[30, 5, 1]), 1), Some((10, 30)));
+        assert_eq!(rows(&dense(&[4, 6, 5]).as_strided(&[4, 2, 5], &[30, 5, 1]), 1), Some((10, 30)));
         assert_eq!(rows(&dense(&[6, 4]).permuted(&[1, 0]), 1), None);
-        assert_eq!(rows(&dense(&[2, 3, 4]).seen(&[2, 3, 2], &[12, 4, 1]), 2), Some((2, 4)));
-        assert_eq!(rows(&dense(&[2, 3, 4]).seen(&[2, 2, 2], &[12, 4, 1]), 2), None);
+        assert_eq!(rows(&dense(&[2, 3, 4]).as_strided(&[2, 3, 2], &[12, 4, 1]), 2), Some((2, 4)));
+        assert_eq!(rows(&dense(&[2, 3, 4]).as_strided(&[2, 2, 2], &[12, 4, 1]), 2), None);
     }
 }

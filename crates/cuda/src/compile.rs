@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 pub(crate) struct KernelCache {
     /// As 90 for compute capability 9.0.
     pub capability: u32,
-    made: RwLock<FxHashMap<KernelKey, LibraryHandle>>,
+    functions: RwLock<FxHashMap<KernelKey, LibraryHandle>>,
     /// Those that a dry run is making.
-    begun: Mutex<FxHashSet<KernelKey>>,
+    compiling: Mutex<FxHashSet<KernelKey>>,
 }
 
 /// What the text of a kernel follows from.
@@ -48,12 +48,12 @@ pub(crate) struct KernelSource {
 
 impl KernelCache {
     pub fn new(capability: u32) -> KernelCache {
-        KernelCache { capability, made: RwLock::default(), begun: Mutex::default() }
+        KernelCache { capability, functions: RwLock::default(), compiling: Mutex::default() }
     }
 
     /// The kernel of a key, if it was made before.
     pub fn find(&self, key: &KernelKey) -> Option<LibraryHandle> {
-        self.made.read().unwrap_or_else(PoisonError::into_inner).get(key).copied()
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
     /// The kernel `k` of a source text, which is made at the first call with this key.
@@ -90,7 +90,7 @@ impl KernelCache {
         key: &KernelKey,
         of: impl FnOnce() -> KernelSource,
     ) -> LibraryHandle {
-        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = || self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         if begun().insert(key.clone()) {
             // Another thread may have made it just now.
             if self.find(key).is_none() {
@@ -110,7 +110,7 @@ impl KernelCache {
     fn make(&self, gpu: &Gpu, key: &KernelKey, of: &KernelSource) -> Result<(LibraryHandle, bool)> {
         let (image, from_file) = self.image(of)?;
         let kernel = load(gpu, of, &image)?;
-        let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // Modules live as long as the process, so one that another thread has made meanwhile may
         // stay beside this one.
         Ok((*made.entry(key.clone()).or_insert(kernel), from_file))
@@ -133,7 +133,7 @@ impl KernelCache {
     /// What was made.
     #[cfg(test)]
     pub fn keys(&self) -> Vec<KernelKey> {
-        self.made.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 

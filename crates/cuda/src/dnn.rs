@@ -41,7 +41,7 @@ pub(crate) struct Dnn {
     runs: Mutex<DnnRuns>,
     plans: Mutex<FxHashMap<DnnForm, DnnResult<DnnPlan>>>,
     /// Forms whose plans a dry run is making.
-    begun: Mutex<FxHashSet<DnnForm>>,
+    planning: Mutex<FxHashSet<DnnForm>>,
     /// Handles that make plans: as many as there were threads that did so at once. They stay, as
     /// plans refer to them.
     idle: Mutex<Vec<LibraryHandle>>,
@@ -97,7 +97,7 @@ impl Dnn {
             ),
             runs: Mutex::new(runs),
             plans: Mutex::default(),
-            begun: Mutex::default(),
+            planning: Mutex::default(),
             idle: Mutex::default(),
         })
     }
@@ -117,7 +117,7 @@ impl Dnn {
         if let Some(made) = self.plans().get(form) {
             return made.as_ref().ok().copied();
         }
-        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = || self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         if in_dry_run() {
             // Another thread is making it: a dry run goes on as if there were one.
             if !begun().insert(form.clone()) {

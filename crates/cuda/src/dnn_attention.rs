@@ -198,7 +198,7 @@ fn strides(x: &StridedOperand) -> Option<Four> {
 }
 
 /// The operand, or a dense copy of it.
-fn seen<'a>(
+fn strided_heads<'a>(
     gpu: &'a Gpu,
     x: &StridedOperand,
     held: &mut Vec<DeviceScratch<'a>>,
@@ -243,7 +243,7 @@ pub(crate) fn attention(
         return Ok(false);
     };
     let mut held = Vec::new();
-    let mut given = |x: &StridedOperand| seen(gpu, x, &mut held);
+    let mut given = |x: &StridedOperand| strided_heads(gpu, x, &mut held);
     let (q, k, v) = (given(&x[0])?, given(&x[1])?, given(&x[2])?);
     let (scale, low) = (how.scale.0 as f32, HIDDEN);
     let mut at = vec![(Q, q.at), (K, k.at), (V, v.at), (O, out[0].at), (STATS, out[1].at)];
@@ -338,7 +338,7 @@ pub(crate) fn vjp_within(
     let build = |g: &mut DnnGraph| backward(g, &part, strides, !deterministic());
     let Some(plan) = dnn.plan(gpu, &form, &all, build) else { return Ok(false) };
     let mut held = Vec::new();
-    let mut given = |x: &StridedOperand| seen(gpu, x, &mut held);
+    let mut given = |x: &StridedOperand| strided_heads(gpu, x, &mut held);
     let (q, k, v) = (given(&x[0])?, given(&x[1])?, given(&x[2])?);
     let (o, dy) = (given(&x[3])?, given(&x[5])?);
     // The log-sum-exp of queries, dense and in f32.

@@ -143,7 +143,7 @@ pub(crate) struct DnnTensor(Ptr);
 pub(crate) struct DnnGraph {
     library: &'static Cudnn,
     /// All descriptors, in the order in which they were made.
-    made: Vec<Descriptor>,
+    descriptors: Vec<Descriptor>,
     operations: Vec<Ptr>,
     /// The number of the next tensor inside.
     next: i64,
@@ -155,7 +155,7 @@ const INSIDE: i64 = 1000;
 impl Drop for DnnGraph {
     fn drop(&mut self) {
         // What refers to others first.
-        while self.made.pop().is_some() {}
+        while self.descriptors.pop().is_some() {}
     }
 }
 
@@ -166,12 +166,12 @@ pub(crate) fn dense(dims: &[i64]) -> SmallVec<[i64; 5]> {
 
 impl DnnGraph {
     pub fn new(library: &'static Cudnn) -> DnnGraph {
-        DnnGraph { library, made: Vec::new(), operations: Vec::new(), next: 0 }
+        DnnGraph { library, descriptors: Vec::new(), operations: Vec::new(), next: 0 }
     }
 
     fn add(&mut self, descriptor: Descriptor) -> Ptr {
         let at = descriptor.at;
-        self.made.push(descriptor);
+        self.descriptors.push(descriptor);
         at
     }
 

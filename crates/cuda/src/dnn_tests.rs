@@ -110,7 +110,7 @@ pub(crate) fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<Strid
     let row = (c.heads * c.width) as isize;
     let strides = [3 * row * c.queries as isize, c.width as isize, 3 * row, 1];
     let shape = [BATCH, c.heads, c.queries, c.width];
-    let x = (0..3).map(|k| whole.x.from(k * row).seen(&shape, &strides)).collect();
+    let x = (0..3).map(|k| whole.x.from(k * row).as_strided(&shape, &strides)).collect();
     (vec![whole], x)
 }
 

@@ -192,7 +192,7 @@ fn dense<'a>(
 /// are adjacent. Strides stay those of numbers.
 fn first_parts(x: &StridedOperand) -> StridedOperand {
     let rank = x.shape.len() - 1;
-    x.seen(&x.shape[..rank], &x.strides[..rank])
+    x.as_strided(&x.shape[..rank], &x.strides[..rank])
 }
 
 /// Runs a transform. Results are dense.

@@ -169,7 +169,7 @@ fn aligned(x: &StridedOperand) -> Option<HeadsView> {
 }
 
 /// The operand, or a dense copy of it.
-fn seen<'a>(
+fn heads_view<'a>(
     gpu: &'a Gpu,
     x: &StridedOperand,
     held: &mut Vec<DeviceScratch<'a>>,
@@ -293,7 +293,7 @@ pub(crate) fn attention(
     let (Some(lse), DType::F32) = (view(&out[1], 1), out[1].dtype) else { return Ok(false) };
     let mut held = Vec::new();
     for (to, x) in job.views.iter_mut().zip(&x[..3]) {
-        *to = seen(gpu, x, &mut held)?;
+        *to = heads_view(gpu, x, &mut held)?;
     }
     (job.views[3], job.views[4]) = (o, lse);
     job.launch(gpu, kernel, tile)?;
@@ -339,7 +339,7 @@ pub(crate) fn prepared<'a>(
     };
     let mut held = Vec::new();
     for (to, from) in [(0, 0), (1, 1), (2, 2), (3, n), (5, n + 2)] {
-        job.views[to] = seen(gpu, &x[from], &mut held)?;
+        job.views[to] = heads_view(gpu, &x[from], &mut held)?;
     }
     job.views[4] = lse;
     job.views[6..9].copy_from_slice(&[dq, dk, dv]);

@@ -225,7 +225,7 @@ fn attention_takes_any_layout() {
         } else {
             cast(gpu, &whole.x, DType::F32)
         };
-        let x = source.x.seen(&plain, strides);
+        let x = source.x.as_strided(&plain, strides);
         let dense = cast(gpu, &x, DType::F32);
         let made = |x: &StridedOperand| {
             let (y, lse) = (empty(gpu, DType::F32, &plain), empty(gpu, DType::F32, &plain[..4]));

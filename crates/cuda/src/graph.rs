@@ -89,9 +89,9 @@ impl Drop for CudaGraph {
 #[derive(Default)]
 pub(crate) struct Graphs {
     /// Used last, last.
-    kept: Vec<CudaGraph>,
+    captured: Vec<CudaGraph>,
     /// The addresses of runs before, the newest last.
-    seen: VecDeque<SmallVec<[u64; 16]>>,
+    recent_keys: VecDeque<SmallVec<[u64; 16]>>,
     /// The driver refused a graph, or addresses hardly ever repeat.
     given_up: bool,
     pub captured: usize,
@@ -111,7 +111,7 @@ pub(crate) enum Ran {
 impl Graphs {
     /// The nodes of the graph that ran last.
     pub fn nodes(&self) -> Option<usize> {
-        self.kept.last().map(|graph| graph.nodes)
+        self.captured.last().map(|graph| graph.nodes)
     }
 
     /// Runs steps on the addresses of a key: as a graph, if there is one or this is the second run,
@@ -125,21 +125,21 @@ impl Graphs {
     ) -> Result<Ran> {
         let mut key = SmallVec::<[u64; 16]>::from_slice(addresses);
         key.push(u64::from(tf32_allowed()) | u64::from(deterministic()) << 1);
-        if let Some(at) = self.kept.iter().position(|graph| graph.key == key) {
-            let graph = self.kept.remove(at);
+        if let Some(at) = self.captured.iter().position(|graph| graph.key == key) {
+            let graph = self.captured.remove(at);
             if graph.launch()? {
-                self.kept.push(graph);
+                self.captured.push(graph);
                 self.replayed += 1;
                 return Ok(Ran::Replayed);
             }
         }
         self.given_up |= self.captured >= PATIENCE && self.replayed < 2 * self.captured;
-        let again = self.seen.contains(&key);
+        let again = self.recent_keys.contains(&key);
         if !again {
-            if self.seen.len() == 2 * KEPT {
-                self.seen.pop_front();
+            if self.recent_keys.len() == 2 * KEPT {
+                self.recent_keys.pop_front();
             }
-            self.seen.push_back(key.clone());
+            self.recent_keys.push_back(key.clone());
         }
         if !again || self.given_up {
             return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
@@ -163,10 +163,10 @@ impl Graphs {
             // Its memory was given back meanwhile.
             return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
         }
-        if self.kept.len() == KEPT {
-            self.kept.remove(0);
+        if self.captured.len() == KEPT {
+            self.captured.remove(0);
         }
-        self.kept.push(graph);
+        self.captured.push(graph);
         self.replayed += 1;
         Ok(Ran::Replayed)
     }

@@ -56,7 +56,7 @@ impl StridedOperand {
     }
 
     /// The same memory with other axes.
-    pub fn seen(&self, shape: &[usize], strides: &[isize]) -> StridedOperand {
+    pub fn as_strided(&self, shape: &[usize], strides: &[isize]) -> StridedOperand {
         StridedOperand::new(self.at, self.dtype, shape, strides)
     }
 
@@ -70,7 +70,7 @@ impl StridedOperand {
     pub fn permuted(&self, order: &[usize]) -> StridedOperand {
         let shape: Vec<usize> = order.iter().map(|&d| self.shape[d]).collect();
         let strides: Vec<isize> = order.iter().map(|&d| self.strides[d]).collect();
-        self.seen(&shape, &strides)
+        self.as_strided(&shape, &strides)
     }
 
     /// An axis with one element repeated, at place `axis`.
@@ -413,11 +413,11 @@ fn reduce_parts(
             let mut strides: Strides = pullback_ir::dense_strides(&shape);
             shape.push(parts);
             strides.push(rows as isize);
-            let seen = from.seen(&shape, &strides);
+            let seen = from.as_strided(&shape, &strides);
             (shape, seen)
         }
     };
-    let to = if to.is_dense() { to.seen(&[rows], &[1]) } else { to.clone() };
+    let to = if to.is_dense() { to.as_strided(&[rows], &[1]) } else { to.clone() };
     let of = Loop {
         shape: &shape,
         inner: 1,

@@ -16,7 +16,7 @@ pub(crate) struct Lowering<'a> {
     pub gpu: Option<&'a Arc<Gpu>>,
     pub program: &'a Program,
     pub plan: &'a Plan,
-    pub held: Vec<HeldCopy>,
+    pub copies: Vec<HeldCopy>,
 }
 
 /// A dense copy of operand `k` of equation `e`, from this byte of the constants on.
@@ -152,7 +152,7 @@ impl Lowering<'_> {
             }
             op => {
                 let mut inputs = inputs;
-                for copy in self.held.iter().filter(|copy| copy.e == e) {
+                for copy in self.copies.iter().filter(|copy| copy.e == e) {
                     let spec = self.program.spec(equation.inputs[copy.k]);
                     let layout = Layout::dense(spec.shape.clone());
                     let dense = BasedOperand::new(Base::Constants, copy.start, &layout, spec.dtype);

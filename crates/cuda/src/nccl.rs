@@ -61,7 +61,11 @@ pub(crate) enum NcclCall {
 
 /// How NCCL makes a collective; `None` if the host does. It follows from the call alone, so all
 /// workers decide the same.
-pub(crate) fn way(collective: &Collective, dtype: DType, fixed_order: bool) -> Option<NcclCall> {
+pub(crate) fn nccl_call(
+    collective: &Collective,
+    dtype: DType,
+    fixed_order: bool,
+) -> Option<NcclCall> {
     if collective.is_sum() && dtype.is_float() && fixed_order {
         return None;
     }
@@ -498,7 +502,7 @@ pub(crate) fn start(
     to: &StridedOperand,
 ) -> Result<Option<NcclFlight>> {
     let (group, op, line) = (&of.group, of.collective.name(), of.line);
-    let way = way(&of.collective, from.dtype, group.has_fixed_order());
+    let way = nccl_call(&of.collective, from.dtype, group.has_fixed_order());
     let Some(way) = way.filter(|_| group.communicator().size() > 1 && to.is_dense()) else {
         return Ok(None);
     };

@@ -2,7 +2,7 @@
 //! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package.
 
 use crate::gpu::Gpu;
-use crate::nccl::{Joining, Nccl, NcclCall, connect, draw_id, way};
+use crate::nccl::{Joining, Nccl, NcclCall, connect, draw_id, nccl_call};
 use crate::pinned::Event;
 use pullback_cuda_sys::{nccl, nccl_version};
 use pullback_ir::{
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16];
 
 fn all_reduce(combination: Combination, dtype: DType) -> Option<NcclCall> {
-    way(&Collective::AllReduce(combination), dtype, false)
+    nccl_call(&Collective::AllReduce(combination), dtype, false)
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn collectives_are_made_by_nccl_where_it_keeps_the_contract() {
     ];
     for (dtype, number) in names {
         assert_eq!(all_reduce(Sum, dtype), Some(NcclCall::AllReduce(number, 0)));
-        let scattered = way(&Collective::ReduceScatter, dtype, false);
+        let scattered = nccl_call(&Collective::ReduceScatter, dtype, false);
         assert_eq!(scattered, Some(NcclCall::ReduceScatter(number, 0)));
     }
     assert_eq!(all_reduce(Sum, DType::Bool), Some(NcclCall::AllReduce(1, 2)), "one of them");
@@ -39,23 +39,23 @@ fn collectives_are_made_by_nccl_where_it_keeps_the_contract() {
         assert_eq!(all_reduce(Max, dtype), Some(NcclCall::AllReduce(number, 2)));
         assert_eq!(all_reduce(Min, dtype), Some(NcclCall::AllReduce(number, 3)));
         let sum = Collective::AllReduce(Sum);
-        assert!(way(&sum, dtype, true).is_some(), "sums of integers have no order");
+        assert!(nccl_call(&sum, dtype, true).is_some(), "sums of integers have no order");
     }
     for dtype in FLOATS {
         assert_eq!([all_reduce(Max, dtype), all_reduce(Min, dtype)], [None, None], "NaN");
         for sum in [Collective::AllReduce(Sum), Collective::ReduceScatter] {
-            assert_eq!(way(&sum, dtype, true), None, "a fixed order");
+            assert_eq!(nccl_call(&sum, dtype, true), None, "a fixed order");
         }
-        assert_eq!(way(&Collective::AllGather, dtype, true), Some(NcclCall::AllGather));
+        assert_eq!(nccl_call(&Collective::AllGather, dtype, true), Some(NcclCall::AllGather));
         let broadcast = Collective::Broadcast { root: 3 };
-        assert_eq!(way(&broadcast, dtype, true), Some(NcclCall::Broadcast(3)));
-        assert_eq!(way(&Collective::AllToAll, dtype, true), Some(NcclCall::AllToAll));
+        assert_eq!(nccl_call(&broadcast, dtype, true), Some(NcclCall::Broadcast(3)));
+        assert_eq!(nccl_call(&Collective::AllToAll, dtype, true), Some(NcclCall::AllToAll));
     }
     let spec = Spec::on(Device::Cpu, DType::F32, [1].as_slice());
     for host in
         [Collective::Send { to: 0 }, Collective::Recv { from: 0, spec }, Collective::Barrier]
     {
-        assert_eq!(way(&host, DType::F32, false), None);
+        assert_eq!(nccl_call(&host, DType::F32, false), None);
     }
 }
 
@@ -125,7 +125,7 @@ fn one_rank_on_a_gpu() {
         ];
         for dtype in [DType::F32, DType::BF16, DType::I64, DType::U8] {
             for collective in &collectives {
-                let way = way(collective, dtype, false).unwrap();
+                let way = nccl_call(collective, dtype, false).unwrap();
                 // Numbers that are no NaN keep their bits.
                 let values: Vec<u8> = values.iter().map(|byte| byte & 0x3f).collect();
                 assert_eq!(run(&gpu, &nccl, way, dtype, &values), values, "{collective:?} {dtype}");

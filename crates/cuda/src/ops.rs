@@ -66,7 +66,7 @@ pub(crate) fn run(
         Op::View(_) => {
             copy(gpu, &x[0], &StridedOperand::dense(out[0].at, out[0].dtype, &x[0].shape))
         }
-        Op::Put(views) => put(gpu, views, &x[0], &x[1], &out[0]),
+        Op::Put(views) => put_views(gpu, views, &x[0], &x[1], &out[0]),
         Op::Pad(padding) => pad(gpu, padding, &x[0], &out[0]),
         Op::Cat(axis) => cat(gpu, *axis, x, &out[0]),
         Op::Gather(axis) => lines::gather(gpu, *axis, [&x[0], &x[1], &out[0]], at),
@@ -155,7 +155,7 @@ fn outer_product(
     let along = |x: &StridedOperand, axis: usize| {
         let mut strides = x.strides.clone();
         strides[axis] = 0;
-        x.seen(&out.shape, &strides)
+        x.as_strided(&out.shape, &strides)
     };
     let rank = out.shape.len();
     let factors = [along(a, rank - 1), along(b, rank - 2)];
@@ -201,7 +201,7 @@ pub(crate) fn copy(gpu: &Gpu, from: &StridedOperand, to: &StridedOperand) -> Res
 
 /// The operand itself, or a dense copy if it shares memory with a result that is about to be
 /// written.
-fn apart<'a>(
+fn unaliased<'a>(
     gpu: &'a Gpu,
     x: &StridedOperand,
     out: &StridedOperand,
@@ -218,10 +218,10 @@ fn apart<'a>(
 
 /// The part of a dense result that is seen through a layout.
 fn part(out: &StridedOperand, layout: &Layout) -> StridedOperand {
-    out.from(layout.offset as isize).seen(&layout.shape, &layout.strides)
+    out.from(layout.offset as isize).as_strided(&layout.shape, &layout.strides)
 }
 
-fn put(
+fn put_views(
     gpu: &Gpu,
     views: &[View],
     base: &StridedOperand,
@@ -236,14 +236,14 @@ fn put(
     let in_place = base.at == out.at && base.is_dense();
     let (piece, _held) = match in_place {
         true => (piece.clone(), None),
-        false => apart(gpu, piece, out)?,
+        false => unaliased(gpu, piece, out)?,
     };
     copy(gpu, base, out)?;
     copy(gpu, &piece, &part(out, &layout))
 }
 
 fn pad(gpu: &Gpu, padding: &[Padding], x: &StridedOperand, out: &StridedOperand) -> Result<()> {
-    let (x, _held) = apart(gpu, x, out)?;
+    let (x, _held) = unaliased(gpu, x, out)?;
     gpu.fill(out.at, 0, out.bytes())?;
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut strides: SmallVec<[isize; 4]> = SmallVec::from_slice(&dense);
@@ -252,7 +252,7 @@ fn pad(gpu: &Gpu, padding: &[Padding], x: &StridedOperand, out: &StridedOperand)
         offset += p.before as isize * *stride;
         *stride *= p.between as isize + 1;
     }
-    copy(gpu, &x, &out.from(offset).seen(&x.shape, &strides))
+    copy(gpu, &x, &out.from(offset).as_strided(&x.shape, &strides))
 }
 
 fn cat(gpu: &Gpu, axis: usize, x: &[StridedOperand], out: &StridedOperand) -> Result<()> {
@@ -262,7 +262,7 @@ fn cat(gpu: &Gpu, axis: usize, x: &[StridedOperand], out: &StridedOperand) -> Re
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut before = 0;
     for piece in x {
-        let to = out.from(before as isize * dense[axis]).seen(&piece.shape, &dense);
+        let to = out.from(before as isize * dense[axis]).as_strided(&piece.shape, &dense);
         copy(gpu, piece, &to)?;
         before += piece.shape[axis];
     }

@@ -26,12 +26,12 @@ impl Event {
     /// After what is in a stream now.
     pub fn record(gpu: &Gpu, stream: LibraryHandle) -> Result<Arc<Event>> {
         let event = Event::new(gpu)?;
-        event.again(gpu, stream)?;
+        event.record_again(gpu, stream)?;
         Ok(Arc::new(event))
     }
 
     /// From now on, after what is in a stream now. What waits for it already waits for what it was.
-    pub fn again(&self, gpu: &Gpu, stream: LibraryHandle) -> Result<()> {
+    pub fn record_again(&self, gpu: &Gpu, stream: LibraryHandle) -> Result<()> {
         // SAFETY: both handles are those of this context.
         gpu.ok("event", unsafe { (self.driver.cuEventRecord)(self.handle.0, stream.0) })
     }
@@ -78,7 +78,7 @@ struct IdleBuffers {
     /// Free buffers by size.
     free: BTreeMap<usize, Vec<IdleBuffer>>,
     /// Bytes of all buffers, free or not.
-    held: usize,
+    bytes: usize,
 }
 
 /// Pinned memory, given back to its pool when it is dropped.
@@ -107,7 +107,7 @@ impl Pinned {
 
     /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
-        self.idle().held as u64
+        self.idle().bytes as u64
     }
 
     /// A buffer of at least so many bytes, which a copy may still use.
@@ -142,13 +142,13 @@ impl Pinned {
                 self.give_back(idle);
                 match get() {
                     0 => {}
-                    OUT_OF_MEMORY => return Err(none_left(gpu, asked, idle.held)),
+                    OUT_OF_MEMORY => return Err(none_left(gpu, asked, idle.bytes)),
                     code => return Err(gpu.failed("pin", code)),
                 }
             }
             code => return Err(gpu.failed("pin", code)),
         }
-        idle.held += size;
+        idle.bytes += size;
         Ok(LibraryHandle(at))
     }
 
@@ -160,7 +160,7 @@ impl Pinned {
     fn give_back(&self, idle: &mut IdleBuffers) {
         for (size, buffers) in std::mem::take(&mut idle.free) {
             for (at, _) in buffers {
-                idle.held -= size;
+                idle.bytes -= size;
                 // SAFETY: nothing has the address any more; the driver waits for copies.
                 unsafe { (self.driver.cuMemFreeHost)(at.0) };
             }

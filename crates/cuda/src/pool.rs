@@ -52,7 +52,7 @@ pub(crate) struct MemoryPool {
 struct PoolBlock {
     bytes: usize,
     /// Bytes that were asked for; zero if it is free.
-    asked: usize,
+    requested: usize,
     used: bool,
     small: bool,
     segment: DevicePtr,
@@ -72,7 +72,7 @@ impl MemoryPool {
 
     fn count(&mut self, at: DevicePtr, bytes: usize) {
         if let Some(block) = self.blocks.get_mut(&at) {
-            block.asked = bytes;
+            block.requested = bytes;
         }
         self.stats.live_bytes += bytes as u64;
         self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.live_bytes);
@@ -113,7 +113,7 @@ impl MemoryPool {
         let peak = self.stats.peak_bytes;
         let at = self.alloc(gpu, bytes)?;
         if let Some(block) = self.blocks.get_mut(&at) {
-            block.asked = 0;
+            block.requested = 0;
             self.held_by_graphs += block.bytes as u64;
         }
         self.stats.live_bytes -= bytes as u64;
@@ -179,7 +179,7 @@ impl MemoryPool {
         block.used = true;
         if whole - bytes >= GRAIN {
             block.bytes = bytes;
-            let rest = PoolBlock { bytes: whole - bytes, asked: 0, used: false, ..*block };
+            let rest = PoolBlock { bytes: whole - bytes, requested: 0, used: false, ..*block };
             self.blocks.insert(at + bytes as u64, rest);
             self.free.insert((small, rest.bytes, at + bytes as u64));
         }
@@ -215,8 +215,10 @@ impl MemoryPool {
             code => return Err(gpu.failed("alloc", code)),
         }
         self.segments.insert(at, segment);
-        self.blocks
-            .insert(at, PoolBlock { bytes: segment, asked: 0, used: false, small, segment: at });
+        self.blocks.insert(
+            at,
+            PoolBlock { bytes: segment, requested: 0, used: false, small, segment: at },
+        );
         self.free.insert((small, segment, at));
         Ok(())
     }
@@ -238,7 +240,7 @@ impl MemoryPool {
 
     pub fn free(&mut self, gpu: &Gpu, at: DevicePtr) {
         let Some(block) = self.blocks.get_mut(&at).filter(|block| block.used) else { return };
-        self.stats.live_bytes -= std::mem::take(&mut block.asked) as u64;
+        self.stats.live_bytes -= std::mem::take(&mut block.requested) as u64;
         if let Some(copies) = self.copies.remove(&at) {
             // Not `enter`: whoever has the lock of the queue may wait for that of the pool.
             gpu.make_current();
@@ -273,7 +275,7 @@ impl MemoryPool {
             self.blocks.remove(&at);
             joined = (before, PoolBlock { bytes: block.bytes + joined.1.bytes, ..block });
         }
-        joined.1.asked = 0;
+        joined.1.requested = 0;
         self.blocks.insert(joined.0, joined.1);
         self.free.insert((joined.1.small, joined.1.bytes, joined.0));
     }

@@ -418,7 +418,7 @@ impl Products {
         let launch = || self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at, scratch);
         match launch() {
             0 => Ok(()),
-            code => self.again(gpu, code, launch),
+            code => self.retry(gpu, code, launch),
         }
     }
 
@@ -440,7 +440,7 @@ impl Products {
     /// A product that was refused, once more with the memory that the pool can give back: the
     /// library loads a kernel at its first use, and names a lack of memory in several ways.
     #[cold]
-    fn again(&self, gpu: &Gpu, code: c_int, launch: impl FnOnce() -> c_int) -> Result<()> {
+    fn retry(&self, gpu: &Gpu, code: c_int, launch: impl FnOnce() -> c_int) -> Result<()> {
         const ALLOCATION_FAILED: c_int = 3;
         const EXECUTION_FAILED: c_int = 13;
         const INTERNAL_ERROR: c_int = 14;

@@ -21,7 +21,11 @@ pub(crate) fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
 }
 
 /// A matrix as the library sees it: whether it is exchanged, and its leading dimension.
-pub(crate) fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {
+pub(crate) fn matrix_layout(
+    rows: usize,
+    columns: usize,
+    strides: [isize; 2],
+) -> Option<(bool, usize)> {
     let [r, c] = strides;
     let fits =
         |step: isize, least: usize| usize::try_from(step).ok().filter(|&s| s >= least.max(1));
@@ -67,7 +71,7 @@ impl<'a> StridedMatrices<'a> {
         let (batch, matrix) = x.shape.split_at(x.shape.len() - 2);
         let (over, inside) = x.strides.split_at(batch.len());
         let [rows, columns] = [matrix[0], matrix[1]];
-        let layout = seen(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
+        let layout = matrix_layout(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
         if let Some(((turned, leading), step)) = layout {
             return Ok(StridedMatrices { at: x.at, turned, leading, step, _held: None });
         }

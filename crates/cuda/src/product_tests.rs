@@ -3,7 +3,7 @@
 use crate::gpu::Gpu;
 use crate::loops::StridedOperand;
 use crate::product::{Addend, Products};
-use crate::product_matrices::{seen, step};
+use crate::product_matrices::{matrix_layout, step};
 use pullback_ir::{DType, with_deterministic, with_tf32};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn a_matrix_is_seen_where_its_elements_are() {
     let mut found = [0, 0];
     for (rows, columns) in (1..4).flat_map(|r| (1..4).map(move |c| (r, c))) {
         for (r, c) in (-2..7).flat_map(|r| (-2..7).map(move |c| (r, c))) {
-            let Some((turned, leading)) = seen(rows, columns, [r, c]) else {
+            let Some((turned, leading)) = matrix_layout(rows, columns, [r, c]) else {
                 // Both steps are more than an element, or rows overlap.
                 let lies = |step: isize, other: isize, n: usize| step == 1 && other >= n as isize;
                 assert!(!lies(c, r, columns) && !lies(r, c, rows), "{rows}×{columns}: {r}, {c}");

@@ -38,7 +38,7 @@ pub(crate) struct CudaProgram {
     /// Of the inputs, and of the outputs.
     staging: [Staging; 2],
     /// What was made before the first call.
-    made: DryRunReport,
+    dry_run: DryRunReport,
     /// The copies of a run step by step, which is not at its end.
     trips: Option<Trips>,
 }
@@ -187,7 +187,7 @@ impl CudaProgram {
         let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
         let made = dry_run::run_dry(gpu, code.dry_steps());
         let (gpu, planned) = (gpu.clone(), planned.clone());
-        Ok(CudaProgram { gpu, planned, code, steps, staging, made, trips: None })
+        Ok(CudaProgram { gpu, planned, code, steps, staging, dry_run: made, trips: None })
     }
 }
 
@@ -238,7 +238,7 @@ impl DeviceProgram for CudaProgram {
     }
 
     fn made(&self) -> Option<String> {
-        self.made.words()
+        self.dry_run.words()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -265,7 +265,7 @@ impl StepCode {
         let copies = program.equations.iter().filter(|e| trips::starts(&e.op)).count();
         let copies = (copies, plan.host);
         let mut code = StepCode { steps, parts, flights: 0, copies, constants, gpu: gpu.clone() };
-        let compiler = Lowering { gpu: Some(gpu), program, plan, held };
+        let compiler = Lowering { gpu: Some(gpu), program, plan, copies: held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
                 let location = &plan.locations[equation.outputs[0].index()];
@@ -575,13 +575,13 @@ pub(crate) fn with_loop<R>(
     let mut inputs = Vec::with_capacity(x.len());
     for (x, load) in x.iter().zip(&region.inputs) {
         let layout = &load.layout;
-        inputs.push(x.from(layout.offset as isize).seen(&layout.shape, &layout.strides));
+        inputs.push(x.from(layout.offset as isize).as_strided(&layout.shape, &layout.strides));
     }
     // The key of random numbers has no layout of the domain: its address alone is used.
     for inst in &region.body {
         if let pullback_ir::Inst::Random(_, key, _) = inst {
             let none = vec![0; region.shape.len()];
-            inputs[*key] = x[*key].seen(&region.shape, &none);
+            inputs[*key] = x[*key].as_strided(&region.shape, &none);
         }
     }
     let results = region.outputs.iter().chain(&region.columns).copied();

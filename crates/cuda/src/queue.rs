@@ -72,7 +72,7 @@ pub(crate) struct LaunchQueue {
     /// Steps of optimisers: either these wait or the others.
     updates: Updates,
     owner: Option<ThreadId>,
-    seen: FxHashMap<u64, u8>,
+    occurrences: FxHashMap<u64, u8>,
     often: u8,
 }
 
@@ -155,7 +155,7 @@ impl Default for LaunchQueue {
             numbers: Vec::new(),
             updates: Updates::default(),
             owner: None,
-            seen: FxHashMap::default(),
+            occurrences: FxHashMap::default(),
             often: often.unwrap_or(OFTEN).min(NEVER - 1),
         }
     }
@@ -308,9 +308,9 @@ impl LaunchQueue {
                 return None;
             }
             sources.push(RegionSource::Memory(if is_flat(x) {
-                x.seen(&[count], &[1])
+                x.as_strided(&[count], &[1])
             } else if single {
-                x.seen(&[], &[])
+                x.as_strided(&[], &[])
             } else {
                 match &self.shape {
                     None => self.shape = Some(SmallVec::from_slice(&out.shape)),
@@ -415,7 +415,7 @@ impl LaunchQueue {
         }
         let mut hasher = FxHasher::default();
         key.hash(&mut hasher);
-        let seen = self.seen.entry(hasher.finish()).or_insert(0);
+        let seen = self.occurrences.entry(hasher.finish()).or_insert(0);
         let KernelKey::Loop(of) = &key else { return Ok(false) };
         if *seen == NEVER || self.often == 0 {
             return Ok(false);
@@ -440,7 +440,7 @@ fn over(x: &StridedOperand, shape: &[usize]) -> StridedOperand {
         return x.clone();
     }
     match x.shape.len() {
-        0 => x.seen(shape, &SmallVec::<[isize; 4]>::from_elem(0, shape.len())),
+        0 => x.as_strided(shape, &SmallVec::<[isize; 4]>::from_elem(0, shape.len())),
         _ => {
             debug_assert_eq!(element_count(shape), x.len());
             StridedOperand::dense(x.at, x.dtype, shape)

@@ -47,14 +47,15 @@ struct KernelReport {
     chip: u32,
     kernels: Vec<KernelCode>,
     /// By their texts.
-    made: FxHashMap<LoopText, KernelText>,
+    texts: FxHashMap<LoopText, KernelText>,
 }
 
 impl KernelReport {
     /// Looks at the steps of a program, which is inside an equation of the whole one, or is it.
     fn program(&mut self, program: &Program, plan: &Plan, inside: Option<usize>) -> Result<()> {
         let (held, _) = held_copies(program, plan);
-        let (compiler, mut steps) = (Lowering { gpu: None, program, plan, held }, Vec::new());
+        let (compiler, mut steps) =
+            (Lowering { gpu: None, program, plan, copies: held }, Vec::new());
         for (e, equation) in program.equations.iter().enumerate() {
             if matches!(equation.op, Op::Literal { .. }) {
                 continue;
@@ -79,7 +80,7 @@ impl KernelReport {
             let made = match &step.action {
                 StepAction::Region(region, values) => {
                     let key = with_loop(region, values, &x, &out, first_kernel);
-                    key.map(|key| self.made(key, values))
+                    key.map(|key| self.kernel_text(key, values))
                 }
                 StepAction::Op(_) | StepAction::AddProduct | StepAction::WideProduct => None,
                 StepAction::Flow(_) | StepAction::Start(..) | StepAction::Wait(_) => None,
@@ -112,9 +113,9 @@ impl KernelReport {
         }
     }
 
-    fn made(&mut self, key: LoopText, values: &[Value]) -> KernelText {
+    fn kernel_text(&mut self, key: LoopText, values: &[Value]) -> KernelText {
         let chip = self.chip;
-        let made = self.made.entry(key).or_insert_with_key(|key| {
+        let made = self.texts.entry(key).or_insert_with_key(|key| {
             (own_text(key, values).into(), usage(&text(key, values), chip))
         });
         made.clone()

@@ -162,7 +162,7 @@ fn added_rows_are_the_sums_of_all() {
             }
         }
         let index = upload(&Array::new(DType::I64, &[count], tokens));
-        let index = index.seen(&[count, columns], &[1, 0]);
+        let index = index.as_strided(&[count, columns], &[1, 0]);
         let (x, source) = (upload(&table), upload(&rows));
         let mut runs = (0..2).map(|_| {
             let out = upload(&table);

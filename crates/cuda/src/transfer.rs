@@ -193,7 +193,7 @@ impl Gpu {
     }
 
     /// What is put into the queue from now on comes after copies from and to a block.
-    pub fn settle(&self, block: DevicePtr) -> Result<()> {
+    pub fn wait_for_copies(&self, block: DevicePtr) -> Result<()> {
         self.enter();
         let copies = self.pool().take_copies(block);
         copies.iter().try_for_each(|event| event.before(self, self.stream))

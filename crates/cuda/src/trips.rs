@@ -81,7 +81,7 @@ impl Trips {
         }
         let from = gathered.as_ref().map_or(x.at, |memory| memory.at);
         let stream = if step.is_on_host() { self.streams.out } else { self.streams.back };
-        self.begun.again(&gpu, gpu.stream)?;
+        self.begun.record_again(&gpu, gpu.stream)?;
         self.begun.before(&gpu, stream)?;
         if bytes > 0 {
             match step.is_on_host() {
@@ -90,7 +90,7 @@ impl Trips {
             }
         }
         let (end, waits) = &mut self.ends[number];
-        end.again(&gpu, stream)?;
+        end.record_again(&gpu, stream)?;
         *waits = true;
         if let Some(memory) = &gathered {
             gpu.pool().note_copy(memory.at, end);
@@ -115,7 +115,7 @@ impl Drop for Trips {
             // If this fails, the context is lost, and nothing is under way.
             let _ = self.end(number);
         }
-        if self.begun.again(&self.gpu, self.gpu.stream).is_ok() {
+        if self.begun.record_again(&self.gpu, self.gpu.stream).is_ok() {
             self.memory.used_until(&self.begun);
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     fn copies_are_steps_with_the_number_of_their_start() {
         let planned = planned();
         let (program, plan) = (planned.program(), planned.plan());
-        let compiler = Lowering { gpu: None, program, plan, held: Vec::new() };
+        let compiler = Lowering { gpu: None, program, plan, copies: Vec::new() };
         let mut steps = Vec::new();
         (0..program.equations.len()).for_each(|e| compiler.equation(e, &mut steps).unwrap());
         let found: Vec<_> = steps

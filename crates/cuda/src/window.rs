@@ -198,7 +198,7 @@ pub(crate) fn own_conv(
             let ((w, _held), (y, _kept)) = (dense(w)?, dense(y)?);
             let w = grouped(&w, &[groups, o, width]).repeated(0, n).permuted(&[0, 1, 3, 2]);
             dot(gpu, &w, &grouped(&y, &[n, groups, o, places]), &columns, false)?;
-            let columns = columns.seen(&[n, channels, 1], &[1, 1, 1]);
+            let columns = columns.as_strided(&[n, channels, 1], &[1, 1, 1]);
             sizes.launch(gpu, ("FOLD", 0, ""), &columns, x, 0)
         }
         Role::Filter => {

@@ -20,11 +20,11 @@ pub struct Failure {
     /// What is compared.
     pub pair: Pair,
     /// What is wrong with it.
-    pub what: FailureKind,
+    pub kind: FailureKind,
     /// What the first gave.
     pub got: String,
     /// What the second gave.
-    pub wanted: String,
+    pub expected: String,
 }
 
 /// Two ways.
@@ -267,9 +267,9 @@ impl<'a> Checker<'a> {
         }
         Some(Failure {
             pair: pair.clone(),
-            what: FailureKind::Differs(far),
+            kind: FailureKind::Differs(far),
             got: format!("{claimed:.12} along the direction"),
-            wanted: format!("{slope:.12} by differences"),
+            expected: format!("{slope:.12} by differences"),
         })
     }
 
@@ -392,7 +392,12 @@ fn run_on(program: &Program, way: &Way, xs: &Vec<Tensor>) -> Outcome {
 }
 
 fn failure(pair: &Pair, what: FailureKind, got: &Outcome, wanted: &Outcome) -> Option<Failure> {
-    Some(Failure { pair: pair.clone(), what, got: got.to_string(), wanted: wanted.to_string() })
+    Some(Failure {
+        pair: pair.clone(),
+        kind: what,
+        got: got.to_string(),
+        expected: wanted.to_string(),
+    })
 }
 
 impl Failure {
@@ -400,9 +405,9 @@ impl Failure {
     pub fn remains(&self, program: &Program) -> bool {
         let mut checker = Checker::new(program);
         checker.pair(&self.pair).is_some_and(|found| {
-            let said = |f: &Failure| [sentence(&f.got), sentence(&f.wanted)];
-            found.what.is_like(&self.what)
-                && (found.what != FailureKind::Refused || said(&found) == said(self))
+            let said = |f: &Failure| [sentence(&f.got), sentence(&f.expected)];
+            found.kind.is_like(&self.kind)
+                && (found.kind != FailureKind::Refused || said(&found) == said(self))
         })
     }
 }

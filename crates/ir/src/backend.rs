@@ -174,7 +174,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
 
     /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does
     /// not wait, if the device can copy during its other work: the memory may be given back at
-    /// once, and [`DeviceBackend::settle`] comes before a call that writes to it.
+    /// once, and [`DeviceBackend::wait_for_copies`] comes before a call that writes to it.
     ///
     /// # Errors
     /// If there is no memory on the host, or the device does not take the copy.
@@ -185,8 +185,8 @@ pub trait DeviceBackend: Send + Sync + 'static {
     }
 
     /// Starts to copy what was offloaded to the start of memory. Does not wait, if the device can
-    /// copy during its other work: [`DeviceBackend::settle`] comes before calls that use the
-    /// memory.
+    /// copy during its other work: [`DeviceBackend::wait_for_copies`] comes before calls that use
+    /// the memory.
     ///
     /// # Errors
     /// If the device does not take the copy.
@@ -202,7 +202,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the device does not take it.
-    fn settle(&self, _memory: MemoryHandle) -> Result<()> {
+    fn wait_for_copies(&self, _memory: MemoryHandle) -> Result<()> {
         Ok(())
     }
 

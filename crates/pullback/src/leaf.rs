@@ -168,7 +168,7 @@ impl GradientSums {
     }
 
     /// Adds a contribution.
-    pub fn give(&mut self, leaf: &Arc<Leaf>, grad: Tensor) {
+    pub fn add(&mut self, leaf: &Arc<Leaf>, grad: Tensor) {
         let i = *self.places.entry(leaf.seq).or_insert_with(|| {
             self.sums.push((leaf.clone(), None));
             self.sums.len() - 1

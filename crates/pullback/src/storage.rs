@@ -122,7 +122,7 @@ impl Storage {
         self.ones.store(false, Ordering::Release);
         let memory = self.memory().write();
         // A failed device reports the error again at the next call.
-        let _ = memory.settle();
+        let _ = memory.wait_for_copies();
         memory
     }
 

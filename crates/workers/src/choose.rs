@@ -107,8 +107,8 @@ pub fn init_with(engine: &str) -> Result<Group> {
                 .to_string(),
         )),
         "nccl" => Err(refused(
-            "`nccl` is no engine of its own: workers of `local` and `mpi` use it for tensors of \
-             GPUs by themselves, where it is found"
+            "`nccl` cannot be chosen: the engines `local` and `mpi` use it for tensors of GPUs, \
+             where it is installed"
                 .to_string(),
         )),
         other => Err(refused(format!(
@@ -202,7 +202,7 @@ fn mpi() -> Result<Group> {
     };
     let message = format!("{started} program was built without the engine `mpi`");
     Err(refused(message).hint(
-        "build it with the feature `mpi` (it needs libopenmpi-dev and libclang-dev, or their like), \
+        "build it with the feature `mpi` (it needs libopenmpi-dev and libclang-dev, or equivalents), \
          or start workers of one machine by `pullback launch -n 4 -- COMMAND`",
     ))
 }

@@ -55,7 +55,7 @@ struct Ending {
     /// The exit code of the worker that failed first, or zero.
     code: u8,
     /// The user asked for it.
-    asked: bool,
+    interrupted: bool,
 }
 
 /// Starts workers and waits until all have ended; returns the exit code: that of the first worker
@@ -80,7 +80,7 @@ pub fn launch(request: &WorkerLaunch) -> io::Result<u8> {
     let mut workers = request.workers;
     for attempt in 0.. {
         let ending = run(request, workers, attempt, &events, &received)?;
-        if ending.code == 0 || ending.asked || attempt == request.restarts {
+        if ending.code == 0 || ending.interrupted || attempt == request.restarts {
             return Ok(ending.code);
         }
         workers = workers.saturating_sub(1).max(request.min_workers).min(workers);
@@ -145,7 +145,7 @@ fn look_after(
     all: &mut [StartedWorker],
     received: &Receiver<LaunchEvent>,
 ) -> io::Result<Ending> {
-    let mut ending = Ending { code: 0, asked: false };
+    let mut ending = Ending { code: 0, interrupted: false };
     // What is sent to those that remain, and when.
     let mut next: Option<(Instant, Signal)> = None;
     while all.iter().any(|started| !started.ended) {
@@ -169,7 +169,7 @@ fn look_after(
                 }
             }
             (Ok(LaunchEvent::Signal(signal)), _) => {
-                ending.asked = true;
+                ending.interrupted = true;
                 send(all, signal);
                 next = Some((Instant::now() + PATIENCE, Signal::SIGKILL));
             }

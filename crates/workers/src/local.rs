@@ -118,7 +118,7 @@ impl Medium for LocalGroup {
         "local"
     }
 
-    fn gone(&self, rank: usize, joined: bool) -> Option<String> {
+    fn departure(&self, rank: usize, joined: bool) -> Option<String> {
         let session = &self.session;
         let world = self.ranks[rank];
         let launcher_ended = session.launcher.as_ref().is_some_and(ended);

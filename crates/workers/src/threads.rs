@@ -34,7 +34,7 @@ struct Threads {
     world: Arc<World>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,22 +43,22 @@ impl Medium for Threads {
         "threads"
     }
 
-    fn gone(&self, rank: usize, _joined: bool) -> Option<String> {
-        held(&self.world.gone)[self.ranks[rank]].clone()
+    fn departure(&self, rank: usize, _joined: bool) -> Option<String> {
+        lock(&self.world.gone)[self.ranks[rank]].clone()
     }
 
     fn post(&self, from: usize, to: usize, number: u64, message: Vec<u8>) -> io::Result<()> {
-        held(&self.world.mail).insert((self.id, from, to, number), message);
+        lock(&self.world.mail).insert((self.id, from, to, number), message);
         Ok(())
     }
 
     fn take(&self, from: usize, to: usize, number: u64) -> io::Result<Vec<u8>> {
-        let taken = held(&self.world.mail).remove(&(self.id, from, to, number));
+        let taken = lock(&self.world.mail).remove(&(self.id, from, to, number));
         taken.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn subgroup(&self, id: u64, ranks: &[usize]) -> io::Result<(Arc<Board>, Box<dyn Medium>)> {
-        let mut boards = held(&self.world.boards);
+        let mut boards = lock(&self.world.boards);
         let board = match boards.get(&id) {
             Some(board) => board.clone(),
             None => {
@@ -73,7 +73,7 @@ impl Medium for Threads {
 
     fn all_joined(&self, rank: usize) {
         if rank == 0 {
-            held(&self.world.boards).remove(&self.id);
+            lock(&self.world.boards).remove(&self.id);
         }
     }
 }
@@ -140,9 +140,9 @@ pub fn threads_within<R: Send>(
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("it panicked".to_string()),
         };
-        held(&world.gone)[rank] = Some("has ended".to_string());
+        lock(&world.gone)[rank] = Some("has ended".to_string());
         if let Some(reason) = reason {
-            held(&first).get_or_insert(rank);
+            lock(&first).get_or_insert(rank);
             worker.fail(&reason);
         }
         match outcome {
@@ -155,7 +155,7 @@ pub fn threads_within<R: Send>(
         let threads: Vec<_> = (0..n).map(|rank| scope.spawn(move || run(rank))).collect();
         threads.into_iter().map(|thread| thread.join()).collect()
     });
-    let first = held(&first).take();
+    let first = lock(&first).take();
     let mut results = Vec::with_capacity(n);
     let mut failure = None;
     for (rank, outcome) in outcomes.into_iter().enumerate() {
@@ -166,7 +166,7 @@ pub fn threads_within<R: Send>(
         }
     }
     match failure {
-        None => match held(&world.mail).iter().next() {
+        None => match lock(&world.mail).iter().next() {
             None => Ok(results),
             Some(((_, from, to, _), message)) => Err(unread(*from, *to, message)),
         },

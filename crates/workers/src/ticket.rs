@@ -18,7 +18,7 @@ pub(crate) struct CallDigest {
     /// How many collectives of the whole group came before.
     number: u64,
     /// Op and operand: `all_reduce of f32[10]`.
-    what: String,
+    description: String,
     /// The user's line.
     line: String,
 }
@@ -33,7 +33,7 @@ impl CallDigest {
         if call.collective.has_one_part() {
             line.hash(&mut hasher);
         }
-        CallDigest { hash: hasher.finish(), number, what, line }
+        CallDigest { hash: hasher.finish(), number, description: what, line }
     }
 
     /// The ticket of the message that a worker receives, as its sender writes it.
@@ -60,7 +60,7 @@ impl CallDigest {
             "workers were asked for different things: worker 0 for {first}, worker {rank} for \
              {other}"
         );
-        if first.what == other.what && first.number == other.number {
+        if first.description == other.description && first.number == other.number {
             message += "; the op is the same, but not the line, so these may be different tensors: \
                         let all workers call it at one line";
         }
@@ -77,7 +77,7 @@ impl CallDigest {
         bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
         // The head of a spec says most; so does the tail of a path.
-        let what = head(&self.what, TEXT);
+        let what = head(&self.description, TEXT);
         let line = tail(&self.line, TEXT);
         for (at, text) in [(16, what), (16 + TEXT + 8, line)] {
             bytes[at] = text.len() as u8;
@@ -92,13 +92,18 @@ impl CallDigest {
             let len = usize::from(bytes[at]).min(TEXT);
             String::from_utf8_lossy(&bytes[at + 1..at + 1 + len]).into_owned()
         };
-        CallDigest { hash: word(0), number: word(8), what: text(16), line: text(16 + TEXT + 8) }
+        CallDigest {
+            hash: word(0),
+            number: word(8),
+            description: text(16),
+            line: text(16 + TEXT + 8),
+        }
     }
 }
 
 impl fmt::Display for CallDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (#{}, at {})", self.what, self.number, self.line)
+        write!(f, "{} (#{}, at {})", self.description, self.number, self.line)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) trait Medium: Send + Sync {
     fn engine(&self) -> &'static str;
 
     /// Why a worker will never come, if that is known. `joined`: whether it was there at all.
-    fn gone(&self, rank: usize, joined: bool) -> Option<String>;
+    fn departure(&self, rank: usize, joined: bool) -> Option<String>;
 
     /// Stores a message until it is taken.
     fn post(&self, from: usize, to: usize, number: u64, message: Vec<u8>) -> std::io::Result<()>;
@@ -132,13 +132,13 @@ impl Worker {
     /// Waits until all workers have published a stage.
     fn wait(&self, stage: u64, deadline: Option<Instant>) -> Wait {
         let missing = || (0..self.board.size()).find(|&rank| self.board.stage(rank) < stage);
-        let outcome = self.board.wait(deadline, missing, |rank| self.gone(rank));
+        let outcome = self.board.wait(deadline, missing, |rank| self.departure_of(rank));
         self.count_wait(&outcome);
         outcome
     }
 
-    fn gone(&self, rank: usize) -> Option<String> {
-        self.medium.gone(rank, self.board.stage(rank) > 0)
+    fn departure_of(&self, rank: usize) -> Option<String> {
+        self.medium.departure(rank, self.board.stage(rank) > 0)
     }
 
     fn count_wait(&self, outcome: &Wait) {
@@ -288,7 +288,7 @@ impl Calling<'_> {
         // that nothing was sent.)
         let elsewhere = || board.entered(from) > entered && !there();
         let missing = || (!there() && !elsewhere()).then_some(from);
-        let outcome = board.wait(self.deadline, missing, |rank| self.worker.gone(rank));
+        let outcome = board.wait(self.deadline, missing, |rank| self.worker.departure_of(rank));
         self.worker.count_wait(&outcome);
         let what = describe(self.call);
         if let Wait::Gone(_, why) = &outcome {
@@ -378,7 +378,7 @@ impl Communicator for Worker {
     }
 
     fn broken(&self) -> Option<String> {
-        let gone = |rank| Some(format!("worker {rank} {}", self.gone(rank)?));
+        let gone = |rank| Some(format!("worker {rank} {}", self.departure_of(rank)?));
         self.board.failed().or_else(|| (0..self.size()).find_map(gone))
     }
 

@@ -168,7 +168,7 @@ fn find(arguments: &GradArgs, graph: Graph) -> CliResult<Findings> {
     if value.rank() > 0 && cotangent.is_none() && !arguments.jacobian {
         let ones = vec!["1"; value.len().min(4)].join(", ");
         return Err(Failure::usage(format!(
-            "the result has {} elements ({}), and which combination of them to differentiate is not said\n  \
+            "the result has {} elements ({}), and backward needs a scalar or a cotangent\n  \
              hint: give --cotangent (such as '[{ones}]'), use --jacobian, or take sum(…)",
             value.len(),
             value.spec()

@@ -30,7 +30,7 @@ pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut StandardOutput) -> Cli
     };
     if text.is_empty() {
         let path = file.unwrap_or(Path::new("the text")).display();
-        return Err(Failure::failed(format!("{path} is empty: there is nothing to learn")));
+        return Err(Failure::failed(format!("{path} is empty: there is no text to train on")));
     }
     let characters = CharTokens::of(&text);
     let tokens: Box<dyn Tokens> = match characters.size() > MOST_CHARACTERS {

@@ -31,7 +31,7 @@ pub struct Compiled {
     /// The program after each pass, the first as traced.
     pub stages: Vec<(String, Program)>,
     /// What the compiler says about it, where it was compiled here.
-    pub made: Option<Specialised>,
+    pub specialisation: Option<Specialised>,
 }
 
 /// `POST /api/program`.
@@ -40,9 +40,9 @@ pub struct Compiled {
 /// If the request is invalid, or it cannot be compiled.
 pub fn answer(explorer: &Explorer, body: &Value) -> Answer<Value> {
     match body.get("model") {
-        None | Some(Value::Null) => shown(&expression(&EvaluatedExpression::of(body)?)?),
+        None | Some(Value::Null) => as_json(&expression(&EvaluatedExpression::of(body)?)?),
         Some(Value::String(name)) if explorer.models.0.contains(&&name[..]) => {
-            shown(&(explorer.models.1)(name)?)
+            as_json(&(explorer.models.1)(name)?)
         }
         Some(_) => {
             let names = explorer.models.0.join(", ");
@@ -61,7 +61,7 @@ fn expression(subject: &EvaluatedExpression) -> Answer<Compiled> {
     Ok(Compiled {
         what: format!("{} with its gradient", graph.source),
         stages: stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect(),
-        made: f.explain().specialisations.pop(),
+        specialisation: f.explain().specialisations.pop(),
     })
 }
 
@@ -69,7 +69,7 @@ fn expression(subject: &EvaluatedExpression) -> Answer<Compiled> {
 ///
 /// # Errors
 /// If a program is invalid.
-pub fn shown(compiled: &Compiled) -> Answer<Value> {
+pub fn as_json(compiled: &Compiled) -> Answer<Value> {
     let programs: Vec<&Program> = compiled.stages.iter().map(|(_, program)| program).collect();
     let Some(last) = programs.last().copied() else {
         return Err(ExplorerError::file("there is no program in it"));
@@ -83,12 +83,13 @@ pub fn shown(compiled: &Compiled) -> Answer<Value> {
     let mut stages = Vec::new();
     for (i, (name, _)) in compiled.stages.iter().enumerate() {
         let pass = i.checked_sub(1).map(|before| (programs[before], &changes[before]));
-        let seconds = i.checked_sub(1).and_then(|i| compiled.made.as_ref()?.passes.get(i));
+        let seconds =
+            i.checked_sub(1).and_then(|i| compiled.specialisation.as_ref()?.passes.get(i));
         let seconds = seconds.map_or(0.0, |p| p.3.as_secs_f64());
         stages.push(stage(name, programs[i], pass, &numbers[i], seconds));
     }
     let kernels: Vec<Value> = compiled
-        .made
+        .specialisation
         .iter()
         .flat_map(|made| &made.kernels)
         .map(|(name, count)| json!({ "name": name, "count": count }))
@@ -101,7 +102,7 @@ pub fn shown(compiled: &Compiled) -> Answer<Value> {
         .collect();
     Ok(versioned(json!({
         "title": compiled.what, "inputs": inputs, "stages": stages, "regions": regions(last),
-        "kernels": kernels, "arena": arena(last, compiled.made.as_ref())?,
+        "kernels": kernels, "arena": arena(last, compiled.specialisation.as_ref())?,
     })))
 }
 

@@ -497,7 +497,7 @@ impl OpenedRecording {
             })?;
             stages.push((name.clone(), program));
         }
-        program::shown(&Compiled { what: self.title.clone(), stages, made: None })
+        program::as_json(&Compiled { what: self.title.clone(), stages, specialisation: None })
     }
 }
 

@@ -9,7 +9,7 @@ use pullback::{DType, Device, Tensor};
 /// than backward, that time is lost.
 pub(super) struct BucketFiller {
     limit: usize,
-    begun: bool,
+    is_first_sent: bool,
     open: Vec<OpenBucket>,
 }
 
@@ -25,7 +25,7 @@ struct OpenBucket {
 impl BucketFiller {
     /// Buckets of about `limit` bytes: the gradient that reaches it closes its bucket.
     pub fn new(limit: usize) -> BucketFiller {
-        BucketFiller { limit, begun: false, open: Vec::new() }
+        BucketFiller { limit, is_first_sent: false, open: Vec::new() }
     }
 
     /// Adds the gradient of parameter number `i`; gives the bucket that it filled.
@@ -38,14 +38,14 @@ impl BucketFiller {
         let open = &mut self.open[at];
         open.members.push(i);
         open.bytes += x.spec().bytes();
-        let limit = if self.begun { self.limit } else { self.limit / FIRST };
+        let limit = if self.is_first_sent { self.limit } else { self.limit / FIRST };
         let full = open.bytes >= limit;
-        self.begun |= full;
+        self.is_first_sent |= full;
         full.then(|| self.open.remove(at).members)
     }
 
     /// The buckets that are not full.
-    pub fn rest(&mut self) -> impl Iterator<Item = Vec<usize>> {
+    pub fn remaining(&mut self) -> impl Iterator<Item = Vec<usize>> {
         std::mem::take(&mut self.open).into_iter().map(|open| open.members)
     }
 }
@@ -59,6 +59,6 @@ pub(super) fn layout(
     let mut filling = BucketFiller::new(limit);
     let mut buckets: Vec<Vec<usize>> =
         order.into_iter().filter_map(|i| filling.add(i, &parameters[i].1)).collect();
-    buckets.extend(filling.rest());
+    buckets.extend(filling.remaining());
     buckets
 }

@@ -43,7 +43,7 @@ struct ReducerPass {
     /// Whether the gradient of each parameter is complete.
     ready: Vec<bool>,
     /// Whether it was so in any part of the pass.
-    seen: Vec<bool>,
+    ever_ready: Vec<bool>,
     /// Parameters in the order in which they became so.
     order: Vec<usize>,
     launched: Vec<(Vec<usize>, Pending)>,
@@ -61,7 +61,7 @@ pub(super) struct Reducer {
     /// False while gradients accumulate on each worker alone.
     pub synchronise: bool,
     layout: Vec<Vec<usize>>,
-    settled: bool,
+    is_layout_final: bool,
     sums: Vec<TreeSum>,
     pass: ReducerPass,
     pub recorder: StepTimer,
@@ -77,7 +77,7 @@ impl Reducer {
             allow_unused: false,
             synchronise: true,
             layout: Vec::new(),
-            settled: false,
+            is_layout_final: false,
             sums: (0..count).map(|_| TreeSum::default()).collect(),
             pass: ReducerPass::new(count, bucket_bytes),
             recorder: StepTimer::default(),
@@ -91,7 +91,7 @@ impl Reducer {
         self.bucket_bytes = bytes.max(1);
         // Backward reaches the last layers first.
         self.layout = layout((0..self.parameters.len()).rev(), &self.parameters, self.bucket_bytes);
-        self.settled = false;
+        self.is_layout_final = false;
         self.pass = ReducerPass::new(self.parameters.len(), self.bucket_bytes);
     }
 
@@ -127,7 +127,7 @@ impl Reducer {
                 .hint("accumulate gradients inside `no_sync`, and end each pass with `finish`"));
         }
         self.pass.traced = is_tracing();
-        self.pass.seen[i] = true;
+        self.pass.ever_ready[i] = true;
         if let Some(part) = self.pass.part {
             self.sums[i].add(grad * part.examples as f64);
             let total = if part.last { self.sums[i].take() } else { None };
@@ -190,7 +190,7 @@ impl Reducer {
         let Some(part) = self.pass.part else { return Ok(()) };
         if part.examples == 0 {
             // There was nothing that a parameter could have been used for.
-            self.pass.seen.fill(true);
+            self.pass.ever_ready.fill(true);
         }
         let ready = std::mem::replace(&mut self.pass.ready, vec![false; self.parameters.len()]);
         let late: Vec<usize> = (0..ready.len()).filter(|&i| !ready[i]).collect();
@@ -198,13 +198,13 @@ impl Reducer {
             let x = &self.parameters[i].1;
             self.sums[i].add(no_grad(|| x.detach().zeros_like()));
             let total = if part.last { self.sums[i].take() } else { None };
-            if part.last && self.pass.seen[i] {
+            if part.last && self.pass.ever_ready[i] {
                 x.set_grad(total);
             }
         }
         if part.last {
-            self.pass.ready = self.pass.seen.clone();
-            for i in late.into_iter().filter(|&i| self.pass.seen[i]).collect::<Vec<_>>() {
+            self.pass.ready = self.pass.ever_ready.clone();
+            for i in late.into_iter().filter(|&i| self.pass.ever_ready[i]).collect::<Vec<_>>() {
                 self.pass.order.push(i);
                 if self.pass.traced
                     && let Some(members) = self.pass.filling.add(i, &self.parameters[i].1)
@@ -263,7 +263,7 @@ impl Reducer {
                     }
                 }
             }
-            let rest: Vec<Vec<usize>> = self.pass.filling.rest().collect();
+            let rest: Vec<Vec<usize>> = self.pass.filling.remaining().collect();
             rest.into_iter().try_for_each(|members| self.launch(members))?;
         } else {
             self.launch_complete(true)?;
@@ -291,8 +291,8 @@ impl Reducer {
                 }
             }
         }
-        if !self.pass.traced && !self.settled {
-            self.settle()?;
+        if !self.pass.traced && !self.is_layout_final {
+            self.fix_layout()?;
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Reducer {
     }
 
     /// From now on buckets hold gradients in the order in which worker 0 had them.
-    fn settle(&mut self) -> Result<()> {
+    fn fix_layout(&mut self) -> Result<()> {
         let mut order = std::mem::take(&mut self.pass.order);
         let late = (0..self.parameters.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>();
         order.extend(late);
@@ -349,7 +349,7 @@ impl Reducer {
         let order = order.broadcast_from(&self.group, 0);
         let order = order.try_to_vec::<i64>()?.into_iter().map(|i| i as usize);
         self.layout = layout(order, &self.parameters, self.bucket_bytes);
-        self.settled = true;
+        self.is_layout_final = true;
         Ok(())
     }
 
@@ -364,7 +364,7 @@ impl ReducerPass {
             divisor: None,
             part: None,
             ready: vec![false; count],
-            seen: vec![false; count],
+            ever_ready: vec![false; count],
             order: Vec::new(),
             launched: Vec::new(),
             filling: BucketFiller::new(limit),

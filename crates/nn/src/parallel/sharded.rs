@@ -430,7 +430,7 @@ impl<'a, M: Module> Sharded<'a, M> {
             for members in &state.buckets {
                 let rows: Vec<Tensor> = members
                     .iter()
-                    .map(|&i| self.shards[i].detach().reshape([1, state.cuts[i].each]))
+                    .map(|&i| self.shards[i].detach().reshape([1, state.cuts[i].shard_len]))
                     .collect();
                 let row = pullback::cat(&rows.iter().collect::<Vec<_>>(), 1);
                 moved.push(state.group.all_gather_later(row));

@@ -107,7 +107,7 @@ impl SavedShards {
         let wanted = target.pieces.iter().map(|piece| {
             let whole = piece.cut.as_ref().map_or(piece.x.shape(), |cut| &cut.shape[..]);
             let (start, length) = match &piece.cut {
-                Some(cut) => (group.rank() * cut.each, cut.len()),
+                Some(cut) => (group.rank() * cut.shard_len, cut.len()),
                 None => (0, piece.x.len()),
             };
             let range = start.min(length)..(start + piece.x.len()).min(length);

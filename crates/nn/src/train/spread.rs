@@ -21,7 +21,7 @@ pub(super) type NamedTensors = Vec<(String, Tensor)>;
 pub(super) struct CheckpointContents<'a, M> {
     pub model: &'a M,
     pub optimizer: &'a dyn Optimizer,
-    pub kept: Vec<(String, NamedTensors)>,
+    pub states: Vec<(String, NamedTensors)>,
 }
 
 /// How parameters are spread.
@@ -57,7 +57,7 @@ impl<'a> Spread<'a> {
     ) -> Result<ShardedCheckpoint> {
         let state = ShardedCheckpoint::of_model(saved.model, &self.cuts);
         let mut state = state.optimizer(saved.optimizer)?.random(random);
-        for (group, named) in &saved.kept {
+        for (group, named) in &saved.states {
             state = state.tensors(group, named.clone());
         }
         Ok(best.into_iter().fold(state, |state, named| state.like_model(BEST, named)))

@@ -117,9 +117,9 @@ impl DeviceBlock {
     /// # Errors
     /// If the device does not take it.
     #[inline]
-    pub fn settle(&self) -> Result<()> {
+    pub fn wait_for_copies(&self) -> Result<()> {
         match self.copying.load(Ordering::Acquire) && self.copying.swap(false, Ordering::AcqRel) {
-            true => self.on.backend.settle(self.handle),
+            true => self.on.backend.wait_for_copies(self.handle),
             false => Ok(()),
         }
     }

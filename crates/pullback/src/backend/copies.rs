@@ -42,7 +42,7 @@ impl HostTransfer {
 
 /// What is queued from now on comes after the copy to this tensor.
 pub(crate) fn arrive(x: &Tensor) -> Result<()> {
-    x.0.storage.read().settle()
+    x.0.storage.read().wait_for_copies()
 }
 
 /// A tensor on its way to the host: see [`Tensor::cpu_later`].

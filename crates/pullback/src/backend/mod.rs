@@ -127,10 +127,10 @@ impl Memory {
     /// # Errors
     /// If the device does not take it.
     #[inline]
-    pub fn settle(&self) -> Result<()> {
+    pub fn wait_for_copies(&self) -> Result<()> {
         match self {
             Memory::Host(_) => Ok(()),
-            Memory::Attached(block) => block.settle(),
+            Memory::Attached(block) => block.wait_for_copies(),
         }
     }
 

@@ -269,7 +269,7 @@ impl LinearSolve {
                 residual / size,
                 limits.tolerance
             );
-            Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or allow more with tolerance(..) and max_products(..)")
+            Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or raise tolerance(..) or max_products(..)")
         })
     }
 }

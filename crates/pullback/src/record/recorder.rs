@@ -64,7 +64,7 @@ pub(super) struct RecorderState {
     /// A compiled function that runs now, and how many ran.
     pub(super) call: Option<PendingCall>,
     pub(super) calls: usize,
-    begun: Stopwatch,
+    stopwatch: Stopwatch,
     pub(super) started: Stopwatch,
     /// Live bytes of the pool before.
     before: u64,
@@ -88,7 +88,7 @@ impl RecorderState {
             backward: 0,
             call: None,
             calls: 0,
-            begun: now,
+            stopwatch: now,
             started: now,
             before: backend::stats().live_bytes,
         }
@@ -146,7 +146,7 @@ impl RecorderState {
     }
 
     /// The node of a value, if it has one.
-    fn known(&self, x: &Tensor) -> Option<u32> {
+    fn node_id(&self, x: &Tensor) -> Option<u32> {
         let key = x.lock().history.key();
         self.noted(x, key)
     }
@@ -191,7 +191,7 @@ impl RecorderState {
 
     /// The node of an operand, which becomes one if it is none.
     pub(super) fn operand(&mut self, x: &Tensor) -> Option<u32> {
-        if let Some(node) = self.known(x) {
+        if let Some(node) = self.node_id(x) {
             self.note_key(x, node);
             return Some(node);
         }
@@ -250,17 +250,17 @@ impl RecorderState {
     /// last op ran after its operands were there: so a view of a view that is the first tensor's
     /// memory again is no decomposition.
     fn is_made_of_others(&mut self, inputs: &[&Tensor], outs: &[Tensor]) -> bool {
-        let node = |x: &&Tensor| self.known(x).or_else(|| self.known_untracked(x));
+        let node = |x: &&Tensor| self.node_id(x).or_else(|| self.known_untracked(x));
         let newest = inputs.iter().filter_map(node).max();
         let node_of = |y: &Tensor| {
             let before = || self.known_untracked(y).filter(|&node| Some(node) > newest);
-            self.known(y).or_else(before)
+            self.node_id(y).or_else(before)
         };
         let Some(nodes) = outs.iter().map(node_of).collect::<Option<Vec<u32>>>() else {
             return false;
         };
         for (y, node) in outs.iter().zip(nodes) {
-            if self.known(y).is_none() {
+            if self.node_id(y).is_none() {
                 self.mark(y, node);
             }
         }
@@ -277,7 +277,7 @@ impl RecorderState {
             return;
         }
         let bytes = backend::stats().live_bytes.saturating_sub(self.before);
-        let start = self.started.since(self.begun).as_nanos() as u64;
+        let start = self.started.since(self.stopwatch).as_nanos() as u64;
         let line = Some(self.line(at));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
         self.out.moments.push(RecordedOp { op, node, line, backward, again, bytes, start, nanos });

@@ -39,12 +39,12 @@ struct Traversal<'g> {
     pending: Queue<'g>,
     leaves: GradientSums,
     /// Where only some gradients are wanted: what leads to them, and the gradients found.
-    wanted: Option<GradTargets>,
+    targets: Option<GradTargets>,
 }
 
 struct GradTargets {
     targets: FxHashSet<ValueId>,
-    found: FxHashMap<ValueId, Tensor>,
+    gradients: FxHashMap<ValueId, Tensor>,
     leading: FxHashSet<u64>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn into_leaves(
 ) -> Result<()> {
     let leaves = GradientSums::new(options, contributions(&roots), at);
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
-    Traversal { options, pending: Queue::default(), leaves, wanted: None }.run(&from, cotangents)
+    Traversal { options, pending: Queue::default(), leaves, targets: None }.run(&from, cotangents)
 }
 
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
@@ -69,14 +69,14 @@ pub(crate) fn of_targets(
 ) -> Result<Vec<Option<Tensor>>> {
     let wanted = Some(GradTargets {
         targets: targets.iter().copied().collect(),
-        found: FxHashMap::default(),
+        gradients: FxHashMap::default(),
         leading: plan.leading,
     });
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
     let leaves = GradientSums::new(options, None, at);
-    let mut walk = Traversal { options, pending: Queue::default(), leaves, wanted };
+    let mut walk = Traversal { options, pending: Queue::default(), leaves, targets: wanted };
     walk.run(&from, cotangents).map_err(|e| e.at(at))?;
-    let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
+    let mut found = walk.targets.take().map_or_else(FxHashMap::default, |wanted| wanted.gradients);
     for (leaf, grad) in walk.leaves.take() {
         events::gradient_of(&leaf, &grad);
         events::leaf_complete(&leaf, &grad);
@@ -93,7 +93,7 @@ impl<'g> Traversal<'g> {
             for (history, dy) in from.iter().zip(cotangents) {
                 if self.wants(history) {
                     events::backward_from(history);
-                    self.give(history, dy);
+                    self.accumulate(history, dy);
                 }
             }
             while let Some((node, grads)) = self.pending.pop() {
@@ -102,7 +102,7 @@ impl<'g> Traversal<'g> {
             }
             // Hooks first: an error there has changed no `.grad`.
             self.leaves.pass_hooks()?;
-            if self.wanted.is_none() {
+            if self.targets.is_none() {
                 self.leaves.finish();
             }
             Ok(())
@@ -111,7 +111,7 @@ impl<'g> Traversal<'g> {
 
     /// Whether a gradient for this history is of any use.
     fn wants(&self, history: &History) -> bool {
-        match (&self.wanted, history) {
+        match (&self.targets, history) {
             (_, History::None | History::Cut(_)) => false,
             (None, _) => true,
             (Some(wanted), History::Leaf(leaf)) => wanted.targets.contains(&(leaf.seq, 0)),
@@ -122,7 +122,7 @@ impl<'g> Traversal<'g> {
     }
 
     fn visit(&mut self, node: &'g Pooled<Node>, mut grads: Derivatives) -> Result<()> {
-        if self.wanted.is_some() || !node.hooks.is_empty() {
+        if self.targets.is_some() || !node.hooks.is_empty() {
             self.arrive(node, &mut grads)?;
         }
         if trace::is_outside(node.seq) {
@@ -155,7 +155,7 @@ impl<'g> Traversal<'g> {
                 if mode::anomaly() {
                     anomaly::check_finite(node, i, &dx)?;
                 }
-                self.give(&node.inputs[i], dx);
+                self.accumulate(&node.inputs[i], dx);
             }
         }
         if last && !freed {
@@ -174,8 +174,8 @@ impl<'g> Traversal<'g> {
                 check_gradient(node, &node.out_specs[k], &grad)?;
             }
             let key = (node.seq, k as u32);
-            if let Some(wanted) = self.wanted.as_mut().filter(|w| w.targets.contains(&key)) {
-                wanted.found.insert(key, grad.clone());
+            if let Some(wanted) = self.targets.as_mut().filter(|w| w.targets.contains(&key)) {
+                wanted.gradients.insert(key, grad.clone());
             }
             *slot = Some(grad);
         }
@@ -208,17 +208,17 @@ impl<'g> Traversal<'g> {
     }
 
     /// Adds a contribution to the gradient of a tracked value.
-    fn give(&mut self, to: &'g History, grad: Tensor) {
+    fn accumulate(&mut self, to: &'g History, grad: Tensor) {
         match to {
             History::None | History::Cut(_) => {}
             History::Node(node, k) => match self.passes_on(node) {
                 None => accumulate(&mut self.pending.grads(node)[*k as usize], grad, node.at),
                 Some(pass) => {
                     let dx = mode::with_line(node.at, || pass(node.in_spec(0), &grad));
-                    self.give(&node.inputs[0], dx);
+                    self.accumulate(&node.inputs[0], dx);
                 }
             },
-            History::Leaf(leaf) => self.leaves.give(leaf, grad),
+            History::Leaf(leaf) => self.leaves.add(leaf, grad),
         }
     }
 
@@ -234,7 +234,7 @@ impl<'g> Traversal<'g> {
         let wanted = |w: &GradTargets| w.targets.contains(&(node.seq, 0));
         let passes = !self.leaves.counts()
             && node.hooks.is_empty()
-            && !self.wanted.as_ref().is_some_and(wanted)
+            && !self.targets.as_ref().is_some_and(wanted)
             && !trace::is_outside(node.seq);
         passes.then_some(pass)
     }

@@ -412,7 +412,7 @@ impl DeviceBackend for Queue {
         Ok(())
     }
 
-    fn settle(&self, memory: MemoryHandle) -> Result<()> {
+    fn wait_for_copies(&self, memory: MemoryHandle) -> Result<()> {
         self.tell(Work::Settle(memory));
         Ok(())
     }

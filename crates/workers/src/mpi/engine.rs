@@ -2,7 +2,7 @@
 
 use super::notices::Notices;
 use super::{
-    MpiAnswer, MpiCall, MpiStart, ONE_AT_A_TIME, RESTING, ThreadCommand, ThreadShared, held,
+    MpiAnswer, MpiCall, MpiStart, ONE_AT_A_TIME, RESTING, ThreadCommand, ThreadShared, lock,
 };
 use crate::combine::combine;
 use crate::sizes::{CHUNK, DIRECT, LINE};
@@ -79,7 +79,7 @@ pub(super) fn serve(
 ) -> Option<Sender<()>> {
     let (comm, notices) = (comm.duplicate(), comm.duplicate());
     let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-    held(&shared.waited).resize(size, Duration::ZERO);
+    lock(&shared.waited).resize(size, Duration::ZERO);
     let engine = MpiEngine {
         id,
         comm,
@@ -110,7 +110,7 @@ pub(super) fn serve(
 
 impl MpiEngine {
     fn one<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _guard = self.one_at_a_time.then(|| held(&ONE_AT_A_TIME));
+        let _guard = self.one_at_a_time.then(|| lock(&ONE_AT_A_TIME));
         f()
     }
 
@@ -265,7 +265,7 @@ impl MpiEngine {
         let wait =
             |said: &[u8; ticket::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
         if let Some(slowest) = (0..said.len()).min_by_key(|&rank| wait(&said[rank])) {
-            held(&self.shared.waited)[slowest] += before;
+            lock(&self.shared.waited)[slowest] += before;
         }
         let ticket = |said: &[u8; ticket::BYTES + 8]| said.first_chunk().map(CallDigest::decode);
         let tickets: Vec<CallDigest> = said.iter().filter_map(ticket).collect();

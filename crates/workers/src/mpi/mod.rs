@@ -73,11 +73,11 @@ struct ThreadShared {
 impl ThreadShared {
     /// Makes the group fail, and gives the reason: an earlier one if there is one.
     fn fail(&self, reason: String) -> String {
-        held(&self.failed).get_or_insert(reason).clone()
+        lock(&self.failed).get_or_insert(reason).clone()
     }
 
     fn failed(&self) -> Option<String> {
-        held(&self.failed).clone()
+        lock(&self.failed).clone()
     }
 }
 
@@ -104,7 +104,7 @@ impl GroupThread {
     fn fail(&self, reason: String) {
         let reason = self.shared.fail(reason);
         // If the thread has ended, there is nobody to be told.
-        let _ = held(&self.orders).send(ThreadCommand::Fail(reason.clone()));
+        let _ = lock(&self.orders).send(ThreadCommand::Fail(reason.clone()));
         self.fail_parents(&reason);
     }
 }
@@ -116,13 +116,13 @@ struct Mpi {
     /// The ranks of the group in the world.
     ranks: Vec<usize>,
     timeout: Duration,
-    way: Arc<GroupThread>,
+    thread: Arc<GroupThread>,
     subgroups: Subgroups,
     /// Memory in which operands go to the thread of the group, kept from call to call.
     kept: Mutex<Vec<u8>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let answer = started.recv().map_err(|_| failure("workers", "MPI failed".to_string()))?;
     let (rank, size) = answer.map_err(|message| failure("workers", message))?;
     let worker = Mpi::new(WORLD_ID, rank, (0..size).collect(), timeout, way);
-    *held(&WORLD) = Some(orders);
+    *lock(&WORLD) = Some(orders);
     Ok(Arc::new(worker))
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn is_open_mpi() -> bool {
 
 /// Ends MPI, as programs must before they exit.
 pub(crate) fn finish() {
-    let Some(orders) = held(&WORLD).take() else { return };
+    let Some(orders) = lock(&WORLD).take() else { return };
     if RESTING.load(Ordering::Relaxed) {
         return;
     }
@@ -207,7 +207,7 @@ impl Mpi {
             rank,
             ranks,
             timeout,
-            way,
+            thread: way,
             subgroups: Subgroups::default(),
             kept: Mutex::default(),
         }
@@ -224,11 +224,11 @@ impl Mpi {
         let error = |message: String| {
             Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
         };
-        if let Some(reason) = self.way.shared.failed() {
+        if let Some(reason) = self.thread.shared.failed() {
             return Err(error(reason));
         }
         let (answer, answered) = channel();
-        let mut memory = std::mem::take(&mut *held(&self.kept));
+        let mut memory = std::mem::take(&mut *lock(&self.kept));
         memory.clear();
         memory.extend_from_slice(input.unwrap_or_default());
         let job = MpiCall {
@@ -240,14 +240,14 @@ impl Mpi {
             output,
             answer,
         };
-        let sent = held(&self.way.orders).send(ThreadCommand::Run(job));
+        let sent = lock(&self.thread.orders).send(ThreadCommand::Run(job));
         let ended = || "MPI has ended".to_string();
         let outcome = sent
             .map_err(|_| ended())
             .and_then(|()| answered.recv().unwrap_or_else(|_| Err(ended())));
         outcome.map_err(|message| {
-            let reason = self.way.shared.fail(message);
-            self.way.fail_parents(&reason);
+            let reason = self.thread.shared.fail(message);
+            self.thread.fail_parents(&reason);
             error(reason)
         })
     }
@@ -255,7 +255,7 @@ impl Mpi {
     /// Takes memory back that [`Mpi::ask`] has given.
     fn keep(&self, memory: Vec<u8>) {
         if memory.capacity() <= KEPT {
-            *held(&self.kept) = memory;
+            *lock(&self.kept) = memory;
         }
     }
 
@@ -316,11 +316,11 @@ impl Communicator for Mpi {
     /// What is known by now: MPI is asked on the thread of the group, so what it finds is the
     /// answer of a later call. Whoever waits calls this again and again.
     fn broken(&self) -> Option<String> {
-        let shared = &self.way.shared;
+        let shared = &self.thread.shared;
         let failed = shared.failed();
         if failed.is_none() && !shared.looking.swap(true, Ordering::Relaxed) {
             // If the thread has ended, so has MPI, and there is nobody to fail.
-            let _ = held(&self.way.orders).send(ThreadCommand::Look);
+            let _ = lock(&self.thread.orders).send(ThreadCommand::Look);
         }
         failed
     }
@@ -339,8 +339,8 @@ impl Communicator for Mpi {
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();
         let (orders, received) = channel();
-        let way = GroupThread::new(orders, Some(self.way.clone()));
-        let (shared, parent) = (way.shared.clone(), self.way.shared.clone());
+        let way = GroupThread::new(orders, Some(self.thread.clone()));
+        let (shared, parent) = (way.shared.clone(), self.thread.shared.clone());
         let (timeout, called) = (self.timeout, ranks.to_vec());
         thread::Builder::new()
             .name("pullback-mpi-part".to_string())
@@ -370,17 +370,17 @@ impl Communicator for Mpi {
         match answer {
             Ok((rank, _)) => Ok(Some(Arc::new(Mpi::new(id, rank, world, timeout, way)))),
             Err(message) => {
-                self.way.fail(message.clone());
+                self.thread.fail(message.clone());
                 Err(failure("subgroup", message))
             }
         }
     }
 
     fn waited(&self) -> Vec<Duration> {
-        held(&self.way.shared.waited).clone()
+        lock(&self.thread.shared.waited).clone()
     }
 
     fn fail(&self, reason: &str) {
-        self.way.fail(format!("worker {} failed: {reason}", self.rank));
+        self.thread.fail(format!("worker {} failed: {reason}", self.rank));
     }
 }
