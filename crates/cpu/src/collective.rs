@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Runs a collective with dense operands, and returns when its result is complete.
 pub(crate) fn call(op: &CollectiveOp, x: &[Source], out: Sink) -> Result<()> {
     let bytes = ByteRanges::new(x, out);
-    // SAFETY: operand and result are dense, overlap nowhere and are used by nobody else until this
+    // SAFETY: operand and result are dense, overlap nowhere and are not used elsewhere until this
     // returns.
     op.group.run(op.collective.name(), |group, sequence| unsafe { bytes.call(op, group, sequence) })
 }
@@ -89,7 +89,7 @@ struct ByteRanges {
 }
 
 // SAFETY: dereferenced only by `call`, whose caller promises that the memory is there and that
-// nobody else writes it.
+// nothing else writes it.
 unsafe impl Send for ByteRanges {}
 
 impl ByteRanges {
@@ -103,7 +103,7 @@ impl ByteRanges {
     }
 
     /// # Safety
-    /// The memory is there, the operand is written, the two do not overlap, and nobody else uses
+    /// The memory is there, the operand is written, the two do not overlap, and nothing else uses
     /// the result, or writes the operand, until this returns.
     unsafe fn call(
         &self,

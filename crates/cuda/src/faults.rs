@@ -4,7 +4,7 @@
 //! and goes on. The next wait reads the slots, and the call becomes an error with its op and line.
 //! Each call has a slot of its own, unless thousands of others come before a wait, so the faults of
 //! two threads are two errors. A thread that waits gets an error of its own calls first, and else
-//! the oldest: no error is dropped because nobody who made it waits.
+//! the oldest: no error is dropped because the thread that caused it does not wait.
 //!
 //! A kernel also sets a word in memory of the device. While it is set, updates of parameters return
 //! without a change: what they would be computed from is of no use.
@@ -41,7 +41,7 @@ struct FaultState {
     calls: VecDeque<FallibleCall>,
     /// Those of graphs, which may run at any later time.
     kept: Vec<FallibleCall>,
-    /// Errors that nobody was given yet.
+    /// Errors that were not returned yet.
     errors: Vec<(Option<ThreadId>, Error)>,
 }
 

@@ -380,7 +380,7 @@ impl Gpu {
     }
 
     /// An error of something that runs beside the queue, for the next wait. Updates of parameters
-    /// that have not run yet change nothing: they are told by a stream that waits for nobody.
+    /// that have not run yet change nothing: they are told by a stream that waits for no other.
     pub fn fail_later(&self, error: Error, aside: LibraryHandle) {
         self.make_current();
         // SAFETY: the word lives as long as the process. If this fails, so does every later call.

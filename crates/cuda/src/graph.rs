@@ -79,7 +79,7 @@ struct CudaGraph {
 impl Drop for CudaGraph {
     fn drop(&mut self) {
         self.gpu.make_current();
-        // SAFETY: the driver keeps what is under way.
+        // SAFETY: the driver keeps what is in flight.
         unsafe { (self.gpu.driver.cuGraphExecDestroy)(self.ready.0) };
         self.gpu.forget_calls(&self.fallible);
     }
@@ -334,7 +334,7 @@ impl Gpu {
         }
         memory.generation += 1;
         drop(memory);
-        // Work that is under way comes before what uses the memory next.
+        // Work that is in flight comes before what uses the memory next.
         let mut pool = self.pool();
         blocks.iter().for_each(|block| pool.free_cached(self, block.0));
         true

@@ -17,7 +17,7 @@
 //! sums of floats of a group with a fixed order. NCCL adds in an order that depends on the number
 //! of workers and how they are connected, and rounds bf16 and f16 after every addition, not once.
 //!
-//! **Nothing hangs.** A thread watches what is under way. If NCCL reports an error, the host engine
+//! **Nothing hangs.** A thread watches what is in flight. If NCCL reports an error, the host engine
 //! says that a worker is gone, or time is up, it aborts the communicator, which ends the kernels
 //! that wait. What they have computed is of no use: first a word is set that keeps updates of
 //! parameters from changing anything, then the group fails on all workers, and the error is that of
@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 const IN_PROGRESS: c_int = 7;
 /// NCCL's name of bytes.
 const BYTES: c_int = 1;
-/// How often the thread looks at what is under way.
+/// How often the thread looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a call may go on after another worker is gone: it may have all it needs.
 const GRACE: Duration = Duration::from_secs(3);
@@ -367,7 +367,7 @@ impl NcclShared {
         }
     }
 
-    /// Looks after what is under way until nobody uses the communicator, and ends it then.
+    /// Looks after what is in flight until the communicator is unused, and ends it then.
     fn watch(&self, watched: &Receiver<Watched>) {
         let mut under_way: VecDeque<Watched> = VecDeque::new();
         let mut broken_since: Option<Instant> = None;
@@ -401,7 +401,7 @@ impl NcclShared {
         self.end();
     }
 
-    /// Why a call that is under way will not end.
+    /// Why a call that is in flight will not end.
     fn trouble(&self, call: &Watched, broken_since: &mut Option<Instant>) -> Option<String> {
         {
             let communicator = self.communicator();
@@ -438,7 +438,7 @@ impl NcclShared {
         }
     }
 
-    /// Ends the communicator, with nothing under way on this worker.
+    /// Ends the communicator, with nothing in flight on this worker.
     fn end(&self) {
         let Some(LibraryHandle(communicator)) = self.communicator().take() else { return };
         let deadline = Instant::now() + GRACE;

@@ -131,7 +131,7 @@ fn one_rank_on_a_gpu() {
                 assert_eq!(run(&gpu, &nccl, way, dtype, &values), values, "{collective:?} {dtype}");
             }
         }
-        // Many at a time, and the communicator ends while the last are under way.
+        // Many at a time, and the communicator ends while the last are in flight.
         for _ in 0..100 {
             run(&gpu, &nccl, NcclCall::AllReduce(7, 0), DType::F32, &values[..4096]);
         }

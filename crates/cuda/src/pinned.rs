@@ -43,7 +43,7 @@ impl Event {
         gpu.ok("event", code)
     }
 
-    /// Whether it is past; also if the context is lost, as then nothing is under way.
+    /// Whether it is past; also if the context is lost, as then nothing is in flight.
     pub fn is_past(&self) -> bool {
         // SAFETY: the handle lives as long as this.
         let code = unsafe { (self.driver.cuEventQuery)(self.handle.0) };
@@ -59,7 +59,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nothing else has the handle. The driver keeps what is under way.
+        // SAFETY: nothing else has the handle. The driver keeps what is in flight.
         unsafe { (self.driver.cuEventDestroy_v2)(self.handle.0) };
     }
 }

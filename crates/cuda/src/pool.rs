@@ -295,7 +295,7 @@ impl MemoryPool {
 
     /// Gives segments that are wholly free back to the driver, once work on them has ended.
     pub fn trim(&mut self, gpu: &Gpu) {
-        // If the device has failed there is nothing under way.
+        // If the device has failed there is nothing in flight.
         while self.wait_for_oldest(gpu).unwrap_or(true) {}
         // SAFETY: the stream lives as long as the process. Errors are those of earlier work.
         unsafe { (gpu.driver.cuStreamSynchronize)(gpu.stream.0) };

@@ -1,7 +1,7 @@
 //! Times of kernels, by events on the stream: what a profile of a device consists of.
 //!
 //! A call of the engine, or a step of a program, is one row, with all kernels that it launches and
-//! the copies before them. While nobody profiles, a call costs one load of a flag.
+//! the copies before them. While profiling is off, a call costs one load of a flag.
 
 use crate::dry_run::in_dry_run;
 use crate::gpu::{Gpu, LibraryHandle};

@@ -15,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 const UNITS: usize = 132;
 /// Registers of a multiprocessor, of 4 bytes.
 const REGISTERS: usize = 1 << 16;
-/// Registers of a thread beside what it holds: addresses, indices, values under way.
+/// Registers of a thread beside what it holds: addresses, indices, values in flight.
 const OWN: usize = 32;
 /// Columns that are summed in one pass: `kernels/columns.cu` has as many tables.
 pub(crate) const COLUMNS: usize = 4;

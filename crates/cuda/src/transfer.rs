@@ -19,7 +19,7 @@ use std::sync::Arc;
 const LARGE: usize = 4 << 20;
 /// Bytes of a part.
 const PART: usize = 8 << 20;
-/// How many parts are under way at once.
+/// How many parts are in flight at once.
 const PARTS: usize = 4;
 /// Bytes that one thread copies at a time.
 const GRAIN: usize = 1 << 20;

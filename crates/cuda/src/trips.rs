@@ -112,7 +112,7 @@ impl Drop for Trips {
     fn drop(&mut self) {
         self.gpu.make_current();
         for number in 0..self.ends.len() {
-            // If this fails, the context is lost, and nothing is under way.
+            // If this fails, the context is lost, and nothing is in flight.
             let _ = self.end(number);
         }
         if self.begun.record_again(&self.gpu, self.gpu.stream).is_ok() {

@@ -1,7 +1,7 @@
 //! Memory of a result that is written for the first time.
 //!
 //! Clearing memory before an engine writes it costs a pass over it, and an engine is safe code,
-//! which must not read what nobody has written. So it gets [`Fresh`]: it can only be written, and
+//! which must not read uninitialised memory. So it gets [`Fresh`]: it can only be written, and
 //! remembers where it was, so that its owner can see whether all of it is there now.
 
 use crate::{Error, ErrorKind, Result};

@@ -28,7 +28,7 @@ struct Switch {
     number: usize,
     variable: &'static str,
     otherwise: bool,
-    /// 0 or 1, or [`UNSET`] until somebody sets it or asks.
+    /// 0 or 1, or [`UNSET`] until it is set or read.
     value: AtomicU8,
 }
 

@@ -255,7 +255,8 @@ impl Group {
         let operands = [x.spec()];
         let spec = fail::or_raise(check(&op, &operands).map_err(|e| e.at(at))).results()[0].clone();
         let given = x.spec().with_device(Device::Cpu);
-        // A copy, as the tensor may be written before the call is made, unless nobody else has it.
+        // A copy, as the tensor may be written before the call is made, unless there is no other
+        // reference.
         let input = match x.is_sole_owner() && x.0.layout.is_dense() {
             true => x,
             false => fail::or_raise(backend::copy(&x, at).map_err(|e| e.at(at))),

@@ -116,7 +116,7 @@ impl Storage {
         self.memory().read_briefly()
     }
 
-    /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nobody else
+    /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nothing else
     /// sees), but each takes this lock.
     pub fn write(&self) -> WriteGuard<'_, Memory> {
         self.ones.store(false, Ordering::Release);

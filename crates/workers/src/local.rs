@@ -133,7 +133,8 @@ impl Medium for LocalGroup {
             return Some("is gone".to_string());
         }
         if launcher_ended {
-            // Nobody else will; its processes, which have mapped what they need, are not disturbed.
+            // Nothing else does; its processes, which have mapped what they need, are not
+            // disturbed.
             let _ = fs::remove_dir_all(&session.folder);
             return Some("is waited for in vain: the launcher is gone".to_string());
         }
@@ -322,7 +323,7 @@ fn common(path: &Path) -> io::Result<PathBuf> {
                 let found = fs::symlink_metadata(path)?;
                 let own = found.uid() == nix::unistd::geteuid().as_raw();
                 if !own || !found.is_dir() || found.mode() & 0o077 != 0 {
-                    let message = format!("{} belongs to somebody else", path.display());
+                    let message = format!("{} belongs to another user", path.display());
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
                 }
             }

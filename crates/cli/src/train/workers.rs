@@ -8,7 +8,7 @@ use pullback::{Device, Group, catch, set_default_device};
 use pullback_nn::parallel::{gather_texts, gpu_of_worker};
 use std::path::PathBuf;
 
-/// The group of this process. With `--workers N` a process that nobody started as one of several
+/// The group of this process. With `--workers N` a process that was not started as one of several
 /// starts N of itself and waits for them: then there is nothing left to do, and no group.
 ///
 /// # Errors

@@ -164,7 +164,7 @@ impl Graph {
         Graph::bounded(parsed, inputs, None)
     }
 
-    /// As [`Graph::new`], for a text that nobody vouches for.
+    /// As [`Graph::new`], for a text that is not trusted.
     ///
     /// # Errors
     /// Also if it becomes larger, or takes longer, than the bounds allow.

@@ -198,7 +198,7 @@ async fn computed(
     let work = move || {
         let outcome = worker.explorer.respond(method.as_str(), &path, &query, &body);
         worker.running.add_permits(1);
-        // Nobody may be waiting any more.
+        // The client may be gone.
         let _ = done.send(outcome.map(|answer| answer.to_string().into_bytes()));
     };
     if std::thread::Builder::new().stack_size(16 << 20).spawn(work).is_err() {

@@ -10,7 +10,7 @@
 //! taken; after it, the order that worker 0 saw. Inside a trace gradients come in the order of the
 //! program, which is the same on all workers, so there buckets are filled as they come.
 //!
-//! **A parameter without a gradient** would keep its bucket back for ever. At the end of the pass
+//! **A parameter without a gradient** would block its bucket. At the end of the pass
 //! what is missing is sent as zeros, and one more element of each bucket counts what was missing;
 //! where that sum is not zero, all workers exchange names, and all give the same error.
 

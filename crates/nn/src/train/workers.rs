@@ -169,7 +169,7 @@ impl RunWorkers {
     }
 
     /// How many seconds were waited for each worker so far, where the engine counts: by the one
-    /// that waited longest for it, as a slow worker waits for nobody. Every worker calls it.
+    /// that waited longest for it, as the slowest worker does not wait. Every worker calls it.
     pub fn waits(&self) -> Result<Option<Waits>> {
         let Some(group) = self.others() else { return Ok(None) };
         let own = group.communicator().waited();

@@ -94,7 +94,7 @@ pub(crate) struct DeviceBlock {
     pub bytes: usize,
     /// Its place among the holders of the device's memory.
     slot: usize,
-    /// Copies from or to it may be under way on a copy stream.
+    /// Copies from or to it may be in flight on a copy stream.
     copying: AtomicBool,
 }
 

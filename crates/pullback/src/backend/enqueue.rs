@@ -72,7 +72,7 @@ impl Flight {
     }
 }
 
-/// Starts a collective of a dense tensor that nobody writes; `None` if its device does not make
+/// Starts a collective of a dense tensor that is not written; `None` if its device does not make
 /// collectives itself.
 pub(crate) fn start(op: &Op, input: &Tensor, spec: &Spec, at: Line) -> Result<Option<Flight>> {
     if input.device() == Device::Cpu {

@@ -223,7 +223,7 @@ pub(crate) fn fresh_host(
     Buffer::fresh(op, spec.dtype, spec.bytes(), fill).map(Memory::Host)
 }
 
-/// The host memory of a tensor, if nobody else has it and it is just that of the tensor.
+/// The host memory of a tensor, if there is no other reference and it is just that of the tensor.
 pub(crate) fn into_host(x: Tensor) -> std::result::Result<Buffer, Tensor> {
     let alone = x.is_sole_owner() && x.0.layout.is_dense() && x.0.layout.offset == 0;
     let taken = match &mut *x.0.storage.write() {

@@ -45,8 +45,8 @@ impl Tensor {
     }
 
     /// Takes the history out of a tensor that is not used again, if it is the node of an op and all
-    /// there is to the state, and nobody observes ops. (Counting a reference up for the next node,
-    /// and down with this tensor, would be two atomic exchanges, the lock a third.)
+    /// there is to the state, and no subscriber observes ops. (Counting a reference up for the next
+    /// node, and down with this tensor, would be two atomic exchanges, the lock a third.)
     #[inline]
     pub(crate) fn take_history(&mut self) -> History {
         if events::mask() != 0 || trace::active() {
