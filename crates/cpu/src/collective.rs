@@ -3,8 +3,8 @@
 //! An eager op, and one inside a program that is not compiled, is a call that returns when its
 //! result is complete ([`call`]). A compiled program starts it ([`HostFlight::start`]), computes on
 //! and waits for it later; the memory is then used by the group's own thread meanwhile. The plan
-//! keeps that memory for operand and result until the wait, and [`Landing`] waits before the memory
-//! of a run can go away, however the run ends.
+//! keeps that memory for operand and result until the wait, and [`WaitGuard`] waits before the
+//! memory of a run can go away, however the run ends.
 
 use crate::operand::{Sink, Source};
 use crate::{Buffer, pointwise};
@@ -35,7 +35,7 @@ impl HostFlight {
     ///
     /// # Safety
     /// The memory of operand and result is there, and neither the result is used nor the operand
-    /// written by anyone else, until [`HostFlight::wait`] or [`Landing`] has waited for this.
+    /// written by anyone else, until [`HostFlight::wait`] or [`WaitGuard`] has waited for this.
     pub(crate) unsafe fn start(
         &self,
         op: &Arc<CollectiveOp>,
@@ -69,9 +69,9 @@ impl HostFlight {
 
 /// Waits, when it is dropped, for all that were started and not waited for. Their results stay:
 /// who waits for one later gets its error.
-pub(crate) struct Landing<'a>(pub(crate) &'a [Arc<HostFlight>]);
+pub(crate) struct WaitGuard<'a>(pub(crate) &'a [Arc<HostFlight>]);
 
-impl Drop for Landing<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         for flight in self.0 {
             if let Some(started) = &*flight.started() {

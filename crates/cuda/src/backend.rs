@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::StridedOperand;
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::program::CudaProgram;
 use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
@@ -127,7 +127,8 @@ impl DeviceBackend for Backend {
             (Some(Write::Add), Op::Dot) if product::has(out[0].dtype) => true,
             (Some(Write::Add), _) => return Ok(false),
         };
-        let what = Described { kernel: call.op.name(), inputs: &x, outputs: &out, at: call.at };
+        let what =
+            CallDescription { kernel: call.op.name(), inputs: &x, outputs: &out, at: call.at };
         gpu.timed(&what, || match adds {
             false => ops::run(gpu, call.op, &x, &out, call.at),
             true => product::dot(gpu, &x[0], &x[1], &out[0], true),

@@ -126,13 +126,13 @@ fn layout(of: &[&StridedOperand]) -> Option<bool> {
 }
 
 /// Elements that all of these can be read by at once, and the operands where they are dense.
-struct Fitting<'a> {
+struct VectorAccess<'a> {
     cut: ChannelSplit,
     at: SmallVec<[u64; 4]>,
     _held: Vec<DeviceScratch<'a>>,
 }
 
-fn fitting<'a>(gpu: &'a Gpu, of: &[&StridedOperand]) -> Result<Option<Fitting<'a>>> {
+fn fitting<'a>(gpu: &'a Gpu, of: &[&StridedOperand]) -> Result<Option<VectorAccess<'a>>> {
     let Some(last) = layout(of) else { return Ok(None) };
     let (mut at, mut held) = (SmallVec::new(), Vec::new());
     for x in of {
@@ -155,7 +155,7 @@ fn fitting<'a>(gpu: &'a Gpu, of: &[&StridedOperand]) -> Result<Option<Fitting<'a
         whole.is_multiple_of(*vector) && at.iter().all(|at: &u64| at.is_multiple_of(bytes))
     };
     let vector = [8, 4, 2, 1].into_iter().filter(|v| v * size <= 16).find(fits).unwrap_or(1);
-    Ok(Some(Fitting { cut: ChannelSplit::new(&x.shape, last, vector), at, _held: held }))
+    Ok(Some(VectorAccess { cut: ChannelSplit::new(&x.shape, last, vector), at, _held: held }))
 }
 
 /// For a pass over all elements: lines need not be whole vectors.
@@ -187,7 +187,7 @@ pub(crate) fn forward(
     out: &[StridedOperand],
 ) -> Result<bool> {
     let (x, w, b) = (&x[0], &x[1], &x[2]);
-    let Some(Fitting { cut, at, _held }) = fitting(gpu, &[x, &out[0]])? else {
+    let Some(VectorAccess { cut, at, _held }) = fitting(gpu, &[x, &out[0]])? else {
         return Ok(false);
     };
     let dtypes = [x.dtype, w.dtype, x.dtype.compute()];
@@ -214,7 +214,7 @@ pub(crate) fn backward(
     out: &[StridedOperand],
 ) -> Result<bool> {
     let [x, w, mean, variance, dy] = x else { return Ok(false) };
-    let Some(Fitting { cut, at, _held }) = fitting(gpu, &[x, dy, &out[0]])? else {
+    let Some(VectorAccess { cut, at, _held }) = fitting(gpu, &[x, dy, &out[0]])? else {
         return Ok(false);
     };
     let dtypes = [x.dtype, w.dtype, mean.dtype];

@@ -38,7 +38,7 @@ const DELTA: i64 = 12;
 const ONE: i64 = 13;
 const TOTAL: i64 = 14;
 
-type Four = [i64; 4];
+type FourDims = [i64; 4];
 
 /// Lengths.
 #[derive(Clone, Copy)]
@@ -60,10 +60,10 @@ struct AttentionSizes {
 #[derive(Clone, Copy)]
 struct StridedHeads {
     at: u64,
-    strides: Four,
+    strides: FourDims,
 }
 
-fn turned([b, h, s, d]: Four) -> Four {
+fn turned([b, h, s, d]: FourDims) -> FourDims {
     [b, h, d, s]
 }
 
@@ -104,31 +104,31 @@ impl AttentionSizes {
         })
     }
 
-    fn q(&self) -> Four {
+    fn q(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.width]
     }
 
-    fn k(&self) -> Four {
+    fn k(&self) -> FourDims {
         [self.batch, self.groups, self.keys, self.width]
     }
 
-    fn v(&self) -> Four {
+    fn v(&self) -> FourDims {
         [self.batch, self.groups, self.keys, self.value]
     }
 
-    fn o(&self) -> Four {
+    fn o(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.value]
     }
 
-    fn scores(&self) -> Four {
+    fn scores(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.keys]
     }
 
-    fn rows(&self) -> Four {
+    fn rows(&self) -> FourDims {
         [self.batch, self.heads, self.queries, 1]
     }
 
-    fn form(&self, what: &'static str, strides: &[Four], more: bool) -> DnnForm {
+    fn form(&self, what: &'static str, strides: &[FourDims], more: bool) -> DnnForm {
         let mut numbers = smallvec::SmallVec::from_slice(&[
             self.batch,
             self.heads,
@@ -167,14 +167,14 @@ impl AttentionSizes {
 }
 
 /// The strides of four axes in dense memory.
-fn usual(x: &StridedOperand) -> Four {
+fn usual(x: &StridedOperand) -> FourDims {
     let [h, s, d] = [3, 2, 1].map(|k| x.shape[x.shape.len() - k]);
     [h * s * d, s * d, d, 1].map(|n| n as i64)
 }
 
 /// The strides of four axes, if cuDNN takes them: elements next to each other, the rest in
 /// multiples of 16 bytes.
-fn strides(x: &StridedOperand) -> Option<Four> {
+fn strides(x: &StridedOperand) -> Option<FourDims> {
     let rank = x.shape.len();
     let mut out = [0; 4];
     // All batch axes as one.
@@ -271,7 +271,7 @@ fn hidden(g: &mut DnnGraph, s: &AttentionSizes) -> DnnResult<Option<DnnTensor>> 
     s.causal.then(|| g.scalar(LOW)).transpose()
 }
 
-fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [Four; 4]) -> DnnResult<()> {
+fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [FourDims; 4]) -> DnnResult<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let (scores, rows) = (s.scores(), s.rows());
     let q = g.tensor(Q, &s.q(), &q, narrow)?;
@@ -324,7 +324,7 @@ pub(crate) fn vjp_within(
         return Ok(false);
     }
     // Gradients of keys and values for each head of queries, before they are added up.
-    let full = |of: Four| [of[0], whole.heads, of[2], of[3]];
+    let full = |of: FourDims| [of[0], whole.heads, of[2], of[3]];
     let results = [whole.q(), full(whole.k()), full(whole.v())];
     let part = if deterministic() { whole.part(scratch) } else { whole };
     let operands = [&x[0], &x[1], &x[2], &x[3], &x[5]];
@@ -352,8 +352,8 @@ pub(crate) fn vjp_within(
             (memory.at, Some(memory))
         }
     };
-    let count = |dims: Four| dims.iter().product::<i64>() as usize;
-    let shared = |dims: Four| gpu.scratch(count(dims) * whole.dtype.size());
+    let count = |dims: FourDims| dims.iter().product::<i64>() as usize;
+    let shared = |dims: FourDims| gpu.scratch(count(dims) * whole.dtype.size());
     let memory = match shared_by {
         true => Some([shared(results[1])?, shared(results[2])?]),
         false => None,
@@ -410,7 +410,7 @@ pub(crate) fn vjp_within(
     Ok(true)
 }
 
-fn four(of: &[i64]) -> Four {
+fn four(of: &[i64]) -> FourDims {
     [of[0], of[1], of[2], of[3]]
 }
 
@@ -420,7 +420,7 @@ fn groups(
     s: &AttentionSizes,
     from: u64,
     out: &StridedOperand,
-    strides: Four,
+    strides: FourDims,
 ) -> Result<()> {
     let width = out.shape[out.shape.len() - 1] as i64;
     let shape = [s.batch, s.groups, s.heads / s.groups, s.keys, width].map(|n| n as usize);
@@ -434,7 +434,12 @@ fn groups(
     body.run(gpu, &across, 1)
 }
 
-fn backward(g: &mut DnnGraph, s: &AttentionSizes, strides: [Four; 8], adds: bool) -> DnnResult<()> {
+fn backward(
+    g: &mut DnnGraph,
+    s: &AttentionSizes,
+    strides: [FourDims; 8],
+    adds: bool,
+) -> DnnResult<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let [qs, ks, vs, os, dos, dqs, dks, dvs] = strides;
     let (scores, rows) = (s.scores(), s.rows());

@@ -85,14 +85,14 @@ binary_rows!(of_two);
 
 /// The name and the parameters of a function.
 #[derive(Clone, Copy)]
-struct Head<'a> {
+struct FunctionHead<'a> {
     /// `u`, `v` or `b`.
     kind: &'a str,
     name: &'a str,
     parameters: &'a [&'a str],
 }
 
-impl Head<'_> {
+impl FunctionHead<'_> {
     /// The parameters, each after `before`.
     fn list(&self, before: &str) -> String {
         let each: Vec<String> = self.parameters.iter().map(|p| format!("{before}{p}")).collect();
@@ -101,7 +101,7 @@ impl Head<'_> {
 
     /// The function for a type, and its body.
     fn define(&self, out: &mut String, prefix: &str, of: &str, body: &str) {
-        let (Head { kind, name, .. }, parameters) = (self, self.list(&format!("{of} ")));
+        let (FunctionHead { kind, name, .. }, parameters) = (self, self.list(&format!("{of} ")));
         let _ = writeln!(out, "FN {of} {prefix}{kind}_{name}({parameters}) {{ {body} }}");
     }
 
@@ -124,13 +124,13 @@ impl Head<'_> {
             // `l_exp`, `lv_silu`.
             let kind = if self.kind == "u" { "" } else { self.kind };
             let body = format!("typedef float T; {}", statements(text).replace("u_", "l_"));
-            Head { kind, ..*self }.define(out, "l", "float", &body);
+            FunctionHead { kind, ..*self }.define(out, "l", "float", &body);
         }
     }
 
     /// The functions of a column that are computed in `double`: only some kernels have them.
     fn special(&self, out: &mut String, function: &FloatFunction) {
-        let Head { kind, name, .. } = self;
+        let FunctionHead { kind, name, .. } = self;
         match function.code {
             FloatCode::Double(text) => {
                 let body = statements(text);
@@ -152,19 +152,19 @@ fn statements(text: &str) -> String {
 }
 
 /// Calls `each` with every function, those that others call before these.
-fn each(mut each: impl FnMut(Head, FloatFunction)) {
+fn each(mut each: impl FnMut(FunctionHead, FloatFunction)) {
     for f in Unary::ALL {
-        each(Head { kind: "u", name: f.name(), parameters: &["x"] }, unary(*f));
+        each(FunctionHead { kind: "u", name: f.name(), parameters: &["x"] }, unary(*f));
     }
     for f in Unary::ALL {
         let parameters = match f.fused_vjp() {
             Some(VjpOperand::Y) => &["y", "dy"],
             Some(VjpOperand::X) | None => &["x", "dy"],
         };
-        each(Head { kind: "v", name: f.name(), parameters }, vjp(*f));
+        each(FunctionHead { kind: "v", name: f.name(), parameters }, vjp(*f));
     }
     for f in Binary::ALL {
-        each(Head { kind: "b", name: f.name(), parameters: &["a", "b"] }, binary(*f));
+        each(FunctionHead { kind: "b", name: f.name(), parameters: &["a", "b"] }, binary(*f));
     }
 }
 

@@ -165,14 +165,14 @@ impl Gpu {
         f: impl FnOnce(&mut LaunchQueue, &Gpu) -> Result<()>,
     ) {
         /// Also if `f` panics.
-        struct Done;
-        impl Drop for Done {
+        struct QueueGuard;
+        impl Drop for QueueGuard {
             fn drop(&mut self) {
                 RUNS_QUEUE.set(false);
             }
         }
         RUNS_QUEUE.set(true);
-        let running = Done;
+        let running = QueueGuard;
         let failed = f(queue, self).err();
         if let Some(error) = failed {
             // Updates of parameters that are computed from it change nothing.

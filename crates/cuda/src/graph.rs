@@ -99,7 +99,7 @@ pub(crate) struct Graphs {
 }
 
 /// How a list of steps was run.
-pub(crate) enum Ran {
+pub(crate) enum GraphRun {
     /// As a graph.
     Replayed,
     /// One by one.
@@ -122,7 +122,7 @@ impl Graphs {
         addresses: &[u64],
         steps: Range<usize>,
         run: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Ran> {
+    ) -> Result<GraphRun> {
         let mut key = SmallVec::<[u64; 16]>::from_slice(addresses);
         key.push(u64::from(tf32_allowed()) | u64::from(deterministic()) << 1);
         if let Some(at) = self.captured.iter().position(|graph| graph.key == key) {
@@ -130,7 +130,7 @@ impl Graphs {
             if graph.launch()? {
                 self.captured.push(graph);
                 self.replayed += 1;
-                return Ok(Ran::Replayed);
+                return Ok(GraphRun::Replayed);
             }
         }
         self.given_up |= self.captured >= PATIENCE && self.replayed < 2 * self.captured;
@@ -142,7 +142,7 @@ impl Graphs {
             self.recent_keys.push_back(key.clone());
         }
         if !again || self.given_up {
-            return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+            return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
         }
         let mut refused = None;
         let captured = gpu.capture(&mut || {
@@ -152,23 +152,23 @@ impl Graphs {
             (Ok((ready, nodes, generation, fallible)), _) => {
                 CudaGraph { gpu: gpu.clone(), key, ready, nodes, generation, fallible }
             }
-            (Err(_), Some(step)) => return Ok(Ran::Refused(step)),
+            (Err(_), Some(step)) => return Ok(GraphRun::Refused(step)),
             (Err(_), None) => {
                 self.given_up = true;
-                return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+                return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
             }
         };
         self.captured += 1;
         if !graph.launch()? {
             // Its memory was given back meanwhile.
-            return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+            return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
         }
         if self.captured.len() == KEPT {
             self.captured.remove(0);
         }
         self.captured.push(graph);
         self.replayed += 1;
-        Ok(Ran::Replayed)
+        Ok(GraphRun::Replayed)
     }
 }
 

@@ -110,7 +110,7 @@ fn operation(combination: Combination, dtype: DType) -> Option<(c_int, c_int)> {
 pub(crate) struct Nccl {
     shared: Arc<NcclShared>,
     /// To the thread that watches. It ends, and the communicator with it, when this is dropped.
-    watch: Mutex<Sender<Watched>>,
+    watch: Mutex<Sender<WatchedCall>>,
 }
 
 struct NcclShared {
@@ -125,7 +125,7 @@ struct NcclShared {
 }
 
 /// A call in NCCL's stream.
-struct Watched {
+struct WatchedCall {
     done: Arc<Event>,
     started: Instant,
     op: &'static str,
@@ -133,9 +133,9 @@ struct Watched {
 }
 
 /// Joins the GPUs of a group.
-pub(crate) struct Joining<'a>(pub &'a Arc<Gpu>);
+pub(crate) struct NcclJoin<'a>(pub &'a Arc<Gpu>);
 
-impl DeviceJoin for Joining<'_> {
+impl DeviceJoin for NcclJoin<'_> {
     type Engine = Nccl;
 
     fn name(&self) -> &'static str {
@@ -291,7 +291,7 @@ impl Nccl {
             })?;
         }
         let done = Event::record(gpu, stream)?;
-        let watched = Watched { done: done.clone(), started: Instant::now(), op, at };
+        let watched = WatchedCall { done: done.clone(), started: Instant::now(), op, at };
         // The thread ends after this is dropped.
         let _ = self.watch.lock().unwrap_or_else(PoisonError::into_inner).send(watched);
         Ok(done)
@@ -368,8 +368,8 @@ impl NcclShared {
     }
 
     /// Looks after what is in flight until the communicator is unused, and ends it then.
-    fn watch(&self, watched: &Receiver<Watched>) {
-        let mut under_way: VecDeque<Watched> = VecDeque::new();
+    fn watch(&self, watched: &Receiver<WatchedCall>) {
+        let mut under_way: VecDeque<WatchedCall> = VecDeque::new();
         let mut broken_since: Option<Instant> = None;
         let mut in_use = true;
         self.gpu.make_current();
@@ -402,7 +402,7 @@ impl NcclShared {
     }
 
     /// Why a call that is in flight will not end.
-    fn trouble(&self, call: &Watched, broken_since: &mut Option<Instant>) -> Option<String> {
+    fn trouble(&self, call: &WatchedCall, broken_since: &mut Option<Instant>) -> Option<String> {
         {
             let communicator = self.communicator();
             let handle = (*communicator)?.0;
@@ -426,7 +426,7 @@ impl NcclShared {
     }
 
     /// Ends the kernels that wait, with an error on all workers.
-    fn give_up(&self, call: &Watched, why: &str) {
+    fn give_up(&self, call: &WatchedCall, why: &str) {
         let device = Device::Cuda(self.gpu.number);
         let message = format!("stopped on {device}: {why}");
         let error = Error::new(ErrorKind::Workers, call.op, message.clone()).at(call.at);
@@ -510,7 +510,7 @@ pub(crate) fn start(
     let operand = CollectiveCall::by_devices(&spec);
     let call = CollectiveCall { collective: &of.collective, operand: &operand, sequence: 0, line };
     let device = Device::Cuda(gpu.number);
-    let Some(nccl) = group.on_device(&call, device, &Joining(gpu))? else { return Ok(None) };
+    let Some(nccl) = group.on_device(&call, device, &NcclJoin(gpu))? else { return Ok(None) };
     // What may fail for want of memory comes before the call is issued.
     let copy = match from.is_dense() {
         true => None,

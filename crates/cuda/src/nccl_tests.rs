@@ -2,7 +2,7 @@
 //! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package.
 
 use crate::gpu::Gpu;
-use crate::nccl::{Joining, Nccl, NcclCall, connect, draw_id, nccl_call};
+use crate::nccl::{Nccl, NcclCall, NcclJoin, connect, draw_id, nccl_call};
 use crate::pinned::Event;
 use pullback_cuda_sys::{nccl, nccl_version};
 use pullback_ir::{
@@ -112,7 +112,7 @@ fn one_rank_on_a_gpu() {
     }
     let alone: Arc<dyn Communicator> = Arc::new(Alone);
     for _ in 0..2 {
-        let joining = Joining(&gpu);
+        let joining = NcclJoin(&gpu);
         let offer = joining.offer(0).unwrap();
         let nccl = joining.join(&alone, &[offer]).unwrap();
         let values: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(77) >> 3) as u8).collect();

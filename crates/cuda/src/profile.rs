@@ -15,24 +15,24 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Profile {
     on: AtomicBool,
-    calls: Mutex<Vec<Timed>>,
+    calls: Mutex<Vec<TimedCall>>,
 }
 
 /// A call, between two events.
-struct Timed {
+struct TimedCall {
     call: KernelTime,
     events: [LibraryHandle; 2],
 }
 
 /// What a call does, for a profile.
-pub(crate) struct Described<'a> {
+pub(crate) struct CallDescription<'a> {
     pub kernel: &'a str,
     pub inputs: &'a [StridedOperand],
     pub outputs: &'a [StridedOperand],
     pub at: Option<Line>,
 }
 
-impl Described<'_> {
+impl CallDescription<'_> {
     /// The row, without a time.
     pub fn call(&self) -> KernelTime {
         let all = || self.inputs.iter().chain(self.outputs);
@@ -71,7 +71,11 @@ impl Profile {
 impl Gpu {
     /// Runs something, with a row in the profile if there is one.
     #[inline]
-    pub fn timed(&self, what: &Described<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn timed(
+        &self,
+        what: &CallDescription<'_>,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         match self.profile.is_on() && !in_dry_run() {
             false => run(),
             true => self.with_events(what, run),
@@ -79,13 +83,17 @@ impl Gpu {
     }
 
     #[cold]
-    fn with_events(&self, what: &Described<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn with_events(
+        &self,
+        what: &CallDescription<'_>,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         // What waits is not a part of it.
         self.enter();
         let start = self.event()?;
         let done = run();
         let end = self.event()?;
-        let timed = Timed { call: what.call(), events: [start, end] };
+        let timed = TimedCall { call: what.call(), events: [start, end] };
         self.profile.calls.lock().unwrap_or_else(PoisonError::into_inner).push(timed);
         done
     }
@@ -113,7 +121,7 @@ impl Gpu {
         let mut calls = self.profile.calls.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the stream lives as long as the process.
         self.ok("profile", unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) })?;
-        let time = |Timed { mut call, events: [start, end] }: Timed| {
+        let time = |TimedCall { mut call, events: [start, end] }: TimedCall| {
             let mut time = 0.0f32;
             // SAFETY: both events were recorded and have passed, and are used for the last time.
             unsafe {

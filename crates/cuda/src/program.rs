@@ -6,13 +6,13 @@
 use crate::dry_run::{self, DryRunReport, DryStep, PreparationKind};
 use crate::flow::CudaFlow;
 use crate::gpu::Gpu;
-use crate::graph::{Graphs, Ran, captures_into};
+use crate::graph::{GraphRun, Graphs, captures_into};
 use crate::loops::{Loop, StridedOperand};
 use crate::lowering::{Lowering, held_copies};
 use crate::nccl::{self, NcclFlight};
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::staging::Staging;
-use crate::trips::{self, Trips};
+use crate::trips::{self, HostCopies};
 use crate::update::{OptimizerKind, Updates};
 use crate::{ops, product, report};
 use pullback_cuda_sys::DevicePtr;
@@ -40,7 +40,7 @@ pub(crate) struct CudaProgram {
     /// What was made before the first call.
     dry_run: DryRunReport,
     /// The copies of a run step by step, which is not at its end.
-    trips: Option<Trips>,
+    trips: Option<HostCopies>,
 }
 
 /// The steps of a program, and its constants.
@@ -95,7 +95,7 @@ struct RunState {
     /// again.
     flights: Vec<Option<NcclFlight>>,
     /// The copies of values that wait on the host, if there are any.
-    trips: Option<Trips>,
+    trips: Option<HostCopies>,
     /// Steps of optimisers, and casts, that are not in the stream yet: those that follow one
     /// another are one kernel.
     updates: Updates,
@@ -321,12 +321,12 @@ impl StepCode {
     }
 
     /// A run, which goes on with these copies, or has its own.
-    fn begin(&self, trips: Option<Trips>) -> Result<RunState> {
+    fn begin(&self, trips: Option<HostCopies>) -> Result<RunState> {
         let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
         let trips = match (self.copies, trips) {
             ((0, _), _) => None,
             (_, Some(trips)) => Some(trips),
-            ((copies, bytes), None) => Some(Trips::new(&self.gpu, bytes, copies)?),
+            ((copies, bytes), None) => Some(HostCopies::new(&self.gpu, bytes, copies)?),
         };
         Ok(RunState { flights, trips, updates: Updates::default() })
     }
@@ -360,12 +360,12 @@ impl StepCode {
             };
             let ran = match &mut part.graphs {
                 Some(graphs) => graphs.run(gpu, &bases.key(), range.clone(), &mut run)?,
-                None => range.clone().try_for_each(run).map(|()| Ran::Plainly)?,
+                None => range.clone().try_for_each(run).map(|()| GraphRun::Plainly)?,
             };
             match ran {
-                Ran::Replayed | Ran::Plainly => at += 1,
+                GraphRun::Replayed | GraphRun::Plainly => at += 1,
                 // Nothing of the part has run: again, with this step by itself.
-                Ran::Refused(step) => {
+                GraphRun::Refused(step) => {
                     parts.splice(at..=at, parts_between(range, vec![step]));
                 }
             }
@@ -506,7 +506,7 @@ impl CodeStep {
             return Ok(());
         }
         running.updates.flush(gpu)?;
-        let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
+        let what = CallDescription { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
         let mut run = || match &self.action {
             StepAction::Op(op) => ops::run(gpu, op, &x, &out, self.at),
             StepAction::Region(region, values) => region_loop(gpu, region, values, &x, &out),

@@ -33,7 +33,7 @@ use crate::compile::KernelKey;
 use crate::gpu::Gpu;
 use crate::loops::{Loop, StridedOperand};
 use crate::ops;
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::text::{THREADS, text};
 use crate::update::{OptimizerKind, Updates};
 use pullback_cuda_sys::DevicePtr;
@@ -368,7 +368,7 @@ impl LaunchQueue {
         }
         // One by one, as they were called.
         for call in &self.calls {
-            let what = Described {
+            let what = CallDescription {
                 kernel: call.op.name(),
                 inputs: &call.inputs,
                 outputs: std::slice::from_ref(&call.output),
@@ -407,7 +407,7 @@ impl LaunchQueue {
         let launch = |kernel| {
             let made: SmallVec<[StridedOperand; 4]> = outputs.iter().map(|o| o.1.clone()).collect();
             let at = self.calls.last().and_then(|call| call.at);
-            let what = Described { kernel: "pointwise", inputs: &inputs, outputs: &made, at };
+            let what = CallDescription { kernel: "pointwise", inputs: &inputs, outputs: &made, at };
             gpu.timed(&what, || gpu.launch(kernel, blocks, THREADS, &words)).map(|()| true)
         };
         if let Some(kernel) = gpu.kernels.find(&key) {

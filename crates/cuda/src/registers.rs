@@ -6,7 +6,7 @@ use crate::functions::PRELUDE;
 use crate::gpu::{DeviceScratch, Gpu};
 use crate::loops::{InRows, Loop, LoopAxes, NARROW, StridedOperand};
 use crate::ops;
-use crate::text::{Held, LoopForm, LoopText, compute, element};
+use crate::text::{LoopForm, LoopText, RegisterRows, compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -70,7 +70,7 @@ fn cut(vectors: usize, need: RegisterNeed, ahead: bool) -> Option<(usize, usize,
 impl Loop<'_> {
     /// How rows are held in registers, if they are contiguous and short enough. `columns` are
     /// values that are summed over the rows.
-    pub fn fits_registers(&self, of: &InRows, columns: &[usize]) -> Option<Held> {
+    pub fn fits_registers(&self, of: &InRows, columns: &[usize]) -> Option<RegisterRows> {
         let InRows { outer, inner, width, .. } = of;
         let inputs = self.inputs.len();
         let [(_, of)] = &inner[..] else { return None };
@@ -133,7 +133,7 @@ impl Loop<'_> {
             true => (REGISTERS / (own * block)).clamp(1, (1024 / block).max(1)),
             false => 0,
         };
-        Some(Held {
+        Some(RegisterRows {
             outer: outer.len().max(1) as u32,
             threads: threads as u32,
             vector: vector as u32,
@@ -150,7 +150,13 @@ impl Loop<'_> {
 
     /// Runs rows that are held in registers. Shares of the sums over the rows are written to
     /// `shares`, one for each block.
-    pub fn run_held(&self, gpu: &Gpu, held: Held, of: &InRows, shares: &[DevicePtr]) -> Result<()> {
+    pub fn run_held(
+        &self,
+        gpu: &Gpu,
+        held: RegisterRows,
+        of: &InRows,
+        shares: &[DevicePtr],
+    ) -> Result<()> {
         let none: LoopAxes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
         let outer = if of.outer.is_empty() { &none } else { &of.outer };
         let (rows, width) = (of.rows, of.width);
@@ -170,7 +176,7 @@ impl Loop<'_> {
     }
 
     /// The blocks and the kernel of rows that are held in registers.
-    pub fn held_call(&self, held: Held, rows: usize, width: usize) -> (usize, LoopText) {
+    pub fn held_call(&self, held: RegisterRows, rows: usize, width: usize) -> (usize, LoopText) {
         let (block, threads) = (held.block as usize, held.threads as usize);
         let grid = match held.columns.is_empty() {
             true => (rows * threads).div_ceil(block),
@@ -211,7 +217,7 @@ impl Loop<'_> {
         &self,
         rows: &InRows,
         columns: &[(usize, StridedOperand)],
-    ) -> Option<Held> {
+    ) -> Option<RegisterRows> {
         // What `sum_tables` takes.
         let of = self.values[columns.first()?.0].dtype.compute();
         let same = |(v, y): &(usize, StridedOperand)| {
@@ -250,7 +256,7 @@ impl Loop<'_> {
 }
 
 /// How many blocks take the rows, if each sums columns: as many as a large device runs at once.
-fn blocks_of(held: &Held, rows: usize) -> usize {
+fn blocks_of(held: &RegisterRows, rows: usize) -> usize {
     let groups = (held.block / held.threads) as usize;
     rows.div_ceil(groups).min(UNITS * held.resident as usize)
 }

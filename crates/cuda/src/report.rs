@@ -4,7 +4,7 @@
 use crate::compile::usage;
 use crate::loops::{Loop, StridedOperand};
 use crate::lowering::{Lowering, held_copies};
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::program::{CodeStep, StepAction, with_loop};
 use crate::text::{LoopForm, LoopText, own_text, text};
 use pullback_ir::pass::plan::{Plan, Planned};
@@ -87,7 +87,8 @@ impl KernelReport {
                 StepAction::CopyStart(..) | StepAction::CopyEnd(..) => None,
             };
             let (text, usage) = made.map_or((None, None), |(text, usage)| (Some(text), usage));
-            let what = Described { kernel: step.name(), inputs: &x, outputs: &out, at: step.at };
+            let what =
+                CallDescription { kernel: step.name(), inputs: &x, outputs: &out, at: step.at };
             let call = what.call();
             let same = |known: &&mut KernelCode| {
                 known.kernel == call.kernel

@@ -5,7 +5,7 @@
 
 use crate::compile::compile;
 use crate::functions::PRELUDE;
-use crate::text::{Held, LoopForm, LoopText, text};
+use crate::text::{LoopForm, LoopText, RegisterRows, text};
 use crate::update::{self, OptimizerKind};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
@@ -140,7 +140,7 @@ fn rows_in_registers_compile() {
                 let vector = 16 / dtype.size() as u32;
                 let loops = !columns.is_empty();
                 let block = if threads > 32 { threads } else { 128 };
-                let held = Held {
+                let held = RegisterRows {
                     outer: 2,
                     threads,
                     vector,

@@ -62,12 +62,12 @@ pub(crate) enum LoopForm {
         /// Rows are split into parts.
         split: bool,
     },
-    Held(Held),
+    Held(RegisterRows),
 }
 
 /// Rows in registers.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Held {
+pub(crate) struct RegisterRows {
     pub outer: u32,
     /// Threads of a row: a warp, or the block.
     pub threads: u32,
@@ -260,7 +260,7 @@ impl LoopWriter<'_> {
         };
         self.parameters(out, axes)?;
         let resident = match &self.of.form {
-            LoopForm::Held(Held { resident: n @ 1.., .. }) => format!(", {n}"),
+            LoopForm::Held(RegisterRows { resident: n @ 1.., .. }) => format!(", {n}"),
             LoopForm::Held(_)
             | LoopForm::Flat { .. }
             | LoopForm::Strided { .. }

@@ -18,7 +18,7 @@ use pullback_ir::{Op, Program, Result, Transfer, Var};
 use std::sync::Arc;
 
 /// The copies of a run.
-pub(crate) struct Trips {
+pub(crate) struct HostCopies {
     gpu: Arc<Gpu>,
     memory: PinnedBuffer,
     streams: Streams,
@@ -39,16 +39,16 @@ pub(crate) fn number(program: &Program, v: Var) -> Option<usize> {
     started.position(|e| e.outputs[0] == v)
 }
 
-impl Trips {
+impl HostCopies {
     /// So many copies, with so many bytes on the host.
-    pub fn new(gpu: &Arc<Gpu>, bytes: usize, copies: usize) -> Result<Trips> {
+    pub fn new(gpu: &Arc<Gpu>, bytes: usize, copies: usize) -> Result<HostCopies> {
         gpu.enter();
         let (memory, streams) = (gpu.pinned.take(gpu, bytes)?, gpu.copy_streams()?);
         // Nothing comes back before it has left.
         memory.before(gpu, streams.out)?;
         let event = || Event::new(gpu).map(Arc::new);
         let ends = (0..copies).map(|_| Ok((event()?, false))).collect::<Result<_>>()?;
-        Ok(Trips { gpu: gpu.clone(), memory, streams, begun: event()?, ends })
+        Ok(HostCopies { gpu: gpu.clone(), memory, streams, begun: event()?, ends })
     }
 
     /// Where the memory of the host begins.
@@ -108,7 +108,7 @@ impl Trips {
     }
 }
 
-impl Drop for Trips {
+impl Drop for HostCopies {
     fn drop(&mut self) {
         self.gpu.make_current();
         for number in 0..self.ends.len() {

@@ -15,7 +15,7 @@ use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
 use crate::loops::StridedOperand;
 use crate::ops::copy;
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::text::{compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Adam, DType, Fused, Line, Result, Sgd};
@@ -116,23 +116,23 @@ fn maximized(maximize: bool) -> String {
 /// What the steps of a launch have in common.
 #[derive(Clone, Copy, PartialEq)]
 enum LaunchKind {
-    Update(Rated),
+    Update(OptimizerLaunch),
     /// From a dtype to another.
     Cast([DType; 2]),
 }
 
 /// An optimiser, the dtype of its parameters, and the learning rate.
 #[derive(Clone, Copy, PartialEq)]
-struct Rated {
+struct OptimizerLaunch {
     how: OptimizerKind,
     dtype: DType,
     rate: (DevicePtr, DType),
 }
 
-impl Rated {
-    fn of(how: OptimizerKind, x: &[StridedOperand]) -> Rated {
+impl OptimizerLaunch {
+    fn of(how: OptimizerKind, x: &[StridedOperand]) -> OptimizerLaunch {
         let rate = &x[x.len() - 1];
-        Rated { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
+        OptimizerLaunch { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
     }
 }
 
@@ -157,14 +157,14 @@ impl LaunchKind {
         let of = |dtype: DType| StridedOperand::dense(0, dtype, &[count]);
         let run = || self.launch(gpu, steps);
         match self {
-            LaunchKind::Update(Rated { how, dtype, .. }) => {
+            LaunchKind::Update(OptimizerLaunch { how, dtype, .. }) => {
                 let all = |operands| vec![of(dtype); operands];
                 let (inputs, outputs) = (&all(2 + how.states())[..], &all(1 + how.states())[..]);
-                gpu.timed(&Described { kernel: how.name(), inputs, outputs, at }, run)
+                gpu.timed(&CallDescription { kernel: how.name(), inputs, outputs, at }, run)
             }
             LaunchKind::Cast([from, to]) => {
                 let (inputs, outputs) = (&[of(from)], &[of(to)]);
-                gpu.timed(&Described { kernel: "cast", inputs, outputs, at }, run)
+                gpu.timed(&CallDescription { kernel: "cast", inputs, outputs, at }, run)
             }
         }
     }
@@ -214,7 +214,7 @@ impl Updates {
             return Ok(false);
         }
         let step = UpdateStep::of(how, x, out);
-        self.join(gpu, LaunchKind::Update(Rated::of(how, x)), step, [x, out], at)
+        self.join(gpu, LaunchKind::Update(OptimizerLaunch::of(how, x)), step, [x, out], at)
     }
 
     /// Adds a cast, which runs later. `false` if it must run now: only those between `f32` and 16
@@ -308,11 +308,11 @@ pub(crate) fn run(
             to
         });
     }
-    launch(gpu, Rated::of(how, &dense), &[UpdateStep::of(how, &dense, out)])
+    launch(gpu, OptimizerLaunch::of(how, &dense), &[UpdateStep::of(how, &dense, out)])
 }
 
-fn launch(gpu: &Gpu, rule: Rated, steps: &[UpdateStep]) -> Result<()> {
-    let Rated { how, dtype, rate } = rule;
+fn launch(gpu: &Gpu, rule: OptimizerLaunch, steps: &[UpdateStep]) -> Result<()> {
+    let OptimizerLaunch { how, dtype, rate } = rule;
     let (name, flags, _) = how.variant();
     let key = KernelKey::Named(name, smallvec![dtype, rate.1], flags);
     let kernel = gpu.kernels.get(gpu, &key, || text(how, dtype, rate.1))?;

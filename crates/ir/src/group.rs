@@ -95,7 +95,7 @@ impl Op {
 }
 
 /// A call that was issued and has a number.
-struct Turn {
+struct IssuedCall {
     number: u64,
     order: Arc<CallOrder>,
 }
@@ -114,14 +114,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CallOrder {
-    fn issue(self: &Arc<CallOrder>) -> Turn {
+    fn issue(self: &Arc<CallOrder>) -> IssuedCall {
         let mut state = lock(&self.state);
         state.issued += 1;
-        Turn { number: state.issued - 1, order: self.clone() }
+        IssuedCall { number: state.issued - 1, order: self.clone() }
     }
 }
 
-impl Turn {
+impl IssuedCall {
     /// Makes the call when all before it have ended.
     fn call(self, op: &'static str, f: impl FnOnce(u64) -> Result<()>) -> Result<()> {
         if let Some(first) = self.reached().broken.clone() {
@@ -146,7 +146,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for IssuedCall {
     fn drop(&mut self) {
         self.reached().ended += 1;
         self.order.changed.notify_all();
@@ -211,7 +211,8 @@ impl GroupHandle {
         f: impl FnOnce(&dyn Communicator, u64) -> Result<()> + Send + 'static,
     ) -> Started {
         let outcome = Arc::new(CallResult::default());
-        let (communicator, told) = (self.shared.communicator.clone(), Teller(outcome.clone()));
+        let (communicator, told) =
+            (self.shared.communicator.clone(), ResultSender(outcome.clone()));
         // The number is taken under the lock, so that jobs are sent in the order of their numbers.
         let mut thread = lock(&self.shared.thread);
         let turn = self.shared.order.issue();
@@ -237,16 +238,16 @@ fn spawn() -> Sender<GroupTask> {
 }
 
 /// Tells the outcome of a call, also if the call was never made.
-struct Teller(Arc<CallResult>);
+struct ResultSender(Arc<CallResult>);
 
-impl Teller {
+impl ResultSender {
     fn tell(&self, result: Result<()>) {
         lock(&self.0.result).get_or_insert(result);
         self.0.changed.notify_all();
     }
 }
 
-impl Drop for Teller {
+impl Drop for ResultSender {
     fn drop(&mut self) {
         let message = "the thread of the group has ended";
         self.tell(Err(Error::new(ErrorKind::Workers, "collective", message)));

@@ -19,13 +19,13 @@ enum ThreadRole {
 
 thread_local! {
     static ROLE: Cell<ThreadRole> = const { Cell::new(ThreadRole::Unknown) };
-    static END: End = const { End };
+    static END: RoleGuard = const { RoleGuard };
 }
 
 /// Gives the role up when the thread ends.
-struct End;
+struct RoleGuard;
 
-impl Drop for End {
+impl Drop for RoleGuard {
     fn drop(&mut self) {
         // What other destructors of this thread count is counted as by any other thread.
         ROLE.set(ThreadRole::Other);

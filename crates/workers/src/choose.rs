@@ -135,15 +135,15 @@ pub fn finish() {
 
 /// Calls [`finish`] when the main thread ends, if this is it.
 fn finish_with_main() {
-    struct Last;
-    impl Drop for Last {
+    struct FinishGuard;
+    impl Drop for FinishGuard {
         fn drop(&mut self) {
             finish();
         }
     }
-    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    thread_local!(static LAST: RefCell<Option<FinishGuard>> = const { RefCell::new(None) });
     if thread::current().name() == Some("main") {
-        LAST.with_borrow_mut(|last| *last = Some(Last));
+        LAST.with_borrow_mut(|last| *last = Some(FinishGuard));
     }
 }
 

@@ -10,12 +10,16 @@
 use crate::board::SlotHalf;
 use crate::combine::combine;
 use crate::sizes::{DIRECT, LINE};
-use crate::worker::Calling;
+use crate::worker::ActiveCall;
 use pullback_ir::{Collective, Combination, Fresh, Result};
 use std::ops::Range;
 
 /// Runs a collective on dense memory.
-pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
+pub(crate) fn run(
+    calling: &mut ActiveCall<'_>,
+    input: &[u8],
+    output: &mut Fresh<'_>,
+) -> Result<()> {
     crate::check_call(calling.call, calling.rank(), calling.size(), input, output.len())
         .map_err(|message| calling.error(message))?;
     let pair = matches!(calling.call.collective, Collective::Send { .. } | Collective::Recv { .. });
@@ -41,7 +45,7 @@ pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_
 /// An all-reduce whose result replaces the operand. This worker's share of a chunk goes through its
 /// slot too, as it is read while the result is written.
 pub(crate) fn all_reduce_in_place(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     memory: &mut [u8],
 ) -> Result<()> {
@@ -63,7 +67,7 @@ pub(crate) fn all_reduce_in_place(
 }
 
 /// The stage of a chunk: the first one carries the ticket.
-fn stage(calling: &mut Calling<'_>, chunk: usize) -> Result<u64> {
+fn stage(calling: &mut ActiveCall<'_>, chunk: usize) -> Result<u64> {
     if chunk == 0 { calling.enter() } else { calling.stage() }
 }
 
@@ -74,7 +78,7 @@ fn chunks(len: usize, step: usize) -> impl Iterator<Item = (usize, Range<usize>)
 }
 
 fn direct(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     input: &[u8],
     output: &mut Fresh<'_>,
@@ -97,7 +101,7 @@ fn share(len: usize, rank: usize, size: usize) -> Range<usize> {
 
 /// Without an input the operand is what is in `output`.
 fn pipeline(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     input: Option<&[u8]>,
     output: &mut Fresh<'_>,
@@ -137,7 +141,7 @@ fn pipeline(
 }
 
 /// Copies the shares of a chunk that others have reduced out.
-fn copy_shares(calling: &Calling<'_>, stage: u64, output: &mut Fresh<'_>, chunk: Range<usize>) {
+fn copy_shares(calling: &ActiveCall<'_>, stage: u64, output: &mut Fresh<'_>, chunk: Range<usize>) {
     let (me, size) = (calling.rank(), calling.size());
     for rank in (0..size).filter(|&rank| rank != me) {
         let share = share(chunk.len(), rank, size);
@@ -146,7 +150,7 @@ fn copy_shares(calling: &Calling<'_>, stage: u64, output: &mut Fresh<'_>, chunk:
     }
 }
 
-fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
+fn all_gather(calling: &mut ActiveCall<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
     let me = calling.rank();
     for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
         let next = calling.next_stage();
@@ -167,7 +171,7 @@ fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -
 }
 
 fn broadcast(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     root: usize,
     input: &[u8],
     output: &mut Fresh<'_>,
@@ -198,7 +202,7 @@ enum ExchangeKind {
 
 /// Part `r` of every operand goes to worker `r`.
 fn parts(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     input: &[u8],
     output: &mut Fresh<'_>,
     what: ExchangeKind,

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Messages by group, sender, receiver and number.
-type Mail = HashMap<(u64, usize, usize, u64), Vec<u8>>;
+type Messages = HashMap<(u64, usize, usize, u64), Vec<u8>>;
 
 /// What the threads share besides boards.
-struct World {
+struct ThreadWorld {
     /// Why a thread will not come to any collective any more.
     gone: Mutex<Vec<Option<String>>>,
     /// Messages by group, sender, receiver and number.
-    mail: Mutex<Mail>,
+    mail: Mutex<Messages>,
     /// Boards of sub-groups that not all have joined.
     boards: Mutex<HashMap<u64, Arc<Board>>>,
 }
@@ -31,7 +31,7 @@ struct Threads {
     id: u64,
     /// The ranks of its workers among all threads.
     ranks: Vec<usize>,
-    world: Arc<World>,
+    world: Arc<ThreadWorld>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -121,7 +121,7 @@ pub fn threads_within<R: Send>(
         Error::new(ErrorKind::Memory, "threads", format!("no memory for {n} workers: {error}"))
     })?;
     let board = Arc::new(board);
-    let world = Arc::new(World {
+    let world = Arc::new(ThreadWorld {
         gone: Mutex::new(vec![None; n]),
         mail: Mutex::default(),
         boards: Mutex::default(),

@@ -61,7 +61,7 @@ pub(crate) struct Worker {
 }
 
 /// A call in progress: what errors name.
-pub(crate) struct Calling<'a> {
+pub(crate) struct ActiveCall<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) call: &'a CollectiveCall<'a>,
     progress: &'a mut Progress,
@@ -162,7 +162,7 @@ impl Worker {
     fn calling<R>(
         &self,
         call: &CollectiveCall<'_>,
-        f: impl FnOnce(&mut Calling<'_>) -> Result<R>,
+        f: impl FnOnce(&mut ActiveCall<'_>) -> Result<R>,
     ) -> Result<R> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = deadline_after(self.timeout);
@@ -170,7 +170,7 @@ impl Worker {
             let op = call.collective.name();
             return Err(Error::new(ErrorKind::Workers, op, reason).at(call.line));
         }
-        f(&mut Calling { worker: self, call, progress: &mut progress, deadline })
+        f(&mut ActiveCall { worker: self, call, progress: &mut progress, deadline })
     }
 }
 
@@ -179,7 +179,7 @@ fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-impl Calling<'_> {
+impl ActiveCall<'_> {
     pub(crate) fn board(&self) -> &Board {
         &self.worker.board
     }

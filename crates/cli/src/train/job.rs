@@ -4,7 +4,7 @@ use super::options::Options;
 use super::precision::{Mixed, report};
 use super::reference::Reference;
 use super::schedule::ScheduleOver;
-use super::settings::{Settings, Until};
+use super::settings::{RunLength, Settings};
 use super::{folder, summary};
 use crate::failure::{CliResult, Failure, INTERRUPTED};
 use crate::models::{self, BlockNetwork};
@@ -76,8 +76,8 @@ impl TrainJob<'_> {
     /// The number of the last step, where an epoch has this many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
-            Until::Steps(n) => n,
-            Until::Epochs(n) => n.saturating_mul(batches.count().unwrap_or(1)),
+            RunLength::Steps(n) => n,
+            RunLength::Epochs(n) => n.saturating_mul(batches.count().unwrap_or(1)),
         }
     }
 
@@ -250,8 +250,8 @@ impl TrainJob<'_> {
                 .callback(board.histograms_every((last / 5).max(1))),
         };
         let trainer = match settings.until {
-            Until::Steps(n) => trainer.steps(n),
-            Until::Epochs(n) => trainer.epochs(n),
+            RunLength::Steps(n) => trainer.steps(n),
+            RunLength::Epochs(n) => trainer.epochs(n),
         };
         let trainer = match example.tokens {
             Some(tokens) => trainer.tokens_per_example(tokens),

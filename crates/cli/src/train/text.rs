@@ -122,8 +122,8 @@ fn train<M: TextModel + BlockNetwork>(
         Ok(Metrics::from(mean.value()))
     };
     let steps = match settings.until {
-        super::settings::Until::Steps(n) => Every::Steps((n / 5).max(1)),
-        super::settings::Until::Epochs(_) => Every::Epochs(1),
+        super::settings::RunLength::Steps(n) => Every::Steps((n / 5).max(1)),
+        super::settings::RunLength::Epochs(_) => Every::Epochs(1),
     };
     let example = ExampleCost {
         tokens: Some(context as u64),

@@ -5,7 +5,7 @@ use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Segment};
 use super::{NativeCode, no_memory};
-use crate::collective::{HostFlight, Landing};
+use crate::collective::{HostFlight, WaitGuard};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::RegionKernel;
@@ -242,7 +242,7 @@ impl KernelCall {
                 sources,
                 |o| o.source(bases),
                 // SAFETY: the plan keeps the memory of both for them alone up to the wait, and
-                // whoever runs steps waits (`Landing`) before the memory of the run goes away.
+                // whoever runs steps waits (`WaitGuard`) before the memory of the run goes away.
                 |x| unsafe { flight.start(op, x, sinks[0].sink(bases)) },
             ),
             Action::Wait(flight) => flight.wait(),
@@ -373,7 +373,7 @@ impl ProgramCode {
 
     /// Runs one step, and what it started to its end.
     pub(super) fn run_step(&mut self, i: usize) -> Result<()> {
-        let _landing = Landing(&self.flights);
+        let _landing = WaitGuard(&self.flights);
         match self.steps.get_mut(i) {
             Some(step) => step.run(&self.bases.0),
             None => Err(Error::argument("program", format!("has no step {i}"))),
@@ -420,7 +420,7 @@ impl ProgramCode {
     #[inline]
     pub(super) fn run(&mut self) -> Result<()> {
         // However this ends, nothing uses the memory of the run afterwards.
-        let _landing = Landing(&self.flights);
+        let _landing = WaitGuard(&self.flights);
         let bases = &self.bases.0[..];
         #[cfg(target_arch = "x86_64")]
         if let Some(parts) = &self.parts {

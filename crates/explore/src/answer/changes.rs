@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 
 /// What became of an equation of the program before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RemovedAs {
     /// It is in a region, the one with this number.
     Fused(usize),
     /// Another equation computes the same.
@@ -48,7 +48,7 @@ pub struct Changes {
     /// How many equations stand elsewhere among those that were there before.
     pub moved: usize,
     /// Of equations before it, those that are gone.
-    pub gone: Vec<(usize, Fate)>,
+    pub gone: Vec<(usize, RemovedAs)>,
 }
 
 /// What each equation computes, as a number: of its op and what its operands compute.
@@ -209,7 +209,7 @@ pub fn regions(programs: &[&Program], changes: &[Changes]) -> Vec<Vec<Option<usi
             }
         }
         for (old, fate) in &change.gone {
-            if let (Some(old), Fate::Fused(into)) = (before[*old], fate) {
+            if let (Some(old), RemovedAs::Fused(into)) = (before[*old], fate) {
                 names[old] = later[*into];
             }
         }
@@ -275,7 +275,7 @@ impl NewRegions {
     }
 }
 
-fn fates(matching: &Matching, states: &[EquationChange], old: &[u64]) -> Vec<(usize, Fate)> {
+fn fates(matching: &Matching, states: &[EquationChange], old: &[u64]) -> Vec<(usize, RemovedAs)> {
     let (before, after) = (matching.before, matching.after);
     let mut fused = NewRegions::default();
     let regions = after.equations.iter().zip(states).filter_map(|(e, s)| Some((ops_of(&e.op)?, s)));
@@ -298,13 +298,13 @@ fn fates(matching: &Matching, states: &[EquationChange], old: &[u64]) -> Vec<(us
         // A region that grew takes its ops along.
         let ops = ops_of(&e.op).unwrap_or_else(|| vec![e.op.name().to_string()]);
         let fate = if !needed[j] {
-            Fate::Unused
+            RemovedAs::Unused
         } else if kept.contains(&old[j]) {
-            Fate::Duplicate
+            RemovedAs::Duplicate
         } else if let Some(region) = fused.take(&ops) {
-            Fate::Fused(region)
+            RemovedAs::Fused(region)
         } else {
-            Fate::Replaced
+            RemovedAs::Replaced
         };
         gone.push((j, fate));
     }

@@ -16,11 +16,11 @@ struct QuestionPreset {
     state: &'static str,
     question: &'static str,
     choices: &'static [&'static str],
-    reveal: fn(&Value) -> Answer<Reveal>,
+    reveal: fn(&Value) -> Answer<PresetAnswer>,
 }
 
 /// What is right, why, and the numbers that say so.
-struct Reveal {
+struct PresetAnswer {
     answer: usize,
     explanation: String,
     numbers: Vec<(&'static str, f64)>,
@@ -112,10 +112,10 @@ fn unexpected(x: f64) -> ExplorerError {
     ExplorerError::engine(format!("the engine gives {x}, which is none of the choices"))
 }
 
-fn one_pass(state: &Value) -> Answer<Reveal> {
+fn one_pass(state: &Value) -> Answer<PresetAnswer> {
     let tape = Tape::of(state)?;
     let g: Vec<f64> = tape.sweep.gradient.iter().map(|g| g.to_f64_vec()[0]).collect();
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer: 0,
         explanation: format!(
             "One sweep over the {} ops filled both registers: {} and {}. Its cost does not depend on the number of inputs.",
@@ -127,15 +127,15 @@ fn one_pass(state: &Value) -> Answer<Reveal> {
     })
 }
 
-fn reuse(state: &Value) -> Answer<Reveal> {
+fn reuse(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let answer = [6.0, 7.0, 1.0].iter().position(|&x| x == g).ok_or_else(|| unexpected(g))?;
     let explanation =
         "Each use adds its contribution to the register of x: 6 by the square, and 1 directly.";
-    Ok(Reveal { answer, explanation: explanation.into(), numbers: vec![("∂L/∂x", g)] })
+    Ok(PresetAnswer { answer, explanation: explanation.into(), numbers: vec![("∂L/∂x", g)] })
 }
 
-fn kink(state: &Value) -> Answer<Reveal> {
+fn kink(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let values = [f64::NAN, 1.0, 0.5, 0.0];
     let answer = values.iter().position(|&x| x == g).ok_or_else(|| unexpected(g))?;
@@ -143,10 +143,10 @@ fn kink(state: &Value) -> Answer<Reveal> {
         "By convention it is {}: one of the slopes on either side. docs/conventions.md lists the choice for every kink.",
         text(g)
     );
-    Ok(Reveal { answer, explanation, numbers: vec![("∂L/∂x", g)] })
+    Ok(PresetAnswer { answer, explanation, numbers: vec![("∂L/∂x", g)] })
 }
 
-fn saturated(state: &Value) -> Answer<Reveal> {
+fn saturated(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let answer = match g.abs() {
         g if g > 10.0 => 0,
@@ -157,10 +157,10 @@ fn saturated(state: &Value) -> Answer<Reveal> {
         "The local derivative of tanh is 1 − h², which is next to nothing there, and everything behind it is multiplied by it: {}.",
         text(g)
     );
-    Ok(Reveal { answer, explanation, numbers: vec![("∂L/∂w", g)] })
+    Ok(PresetAnswer { answer, explanation, numbers: vec![("∂L/∂w", g)] })
 }
 
-fn cancel(state: &Value) -> Answer<Reveal> {
+fn cancel(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?;
     let largest = g.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let answer = if largest < 1e-12 {
@@ -172,14 +172,14 @@ fn cancel(state: &Value) -> Answer<Reveal> {
     };
     let explanation =
         "A softmax always sums to 1, so no input can change the sum: the contributions cancel.";
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: explanation.into(),
         numbers: vec![("largest |∂L/∂v|", largest)],
     })
 }
 
-fn wide(state: &Value) -> Answer<Reveal> {
+fn wide(state: &Value) -> Answer<PresetAnswer> {
     let measured = super::cost::answer(state)?;
     let point = &measured["points"][0];
     let ratio = point["counted_ratio"].as_f64().unwrap_or(f64::NAN);
@@ -190,7 +190,7 @@ fn wide(state: &Value) -> Answer<Reveal> {
     };
     let forward = point["counted"]["forward"].as_f64().unwrap_or(f64::NAN);
     let function = point["counted"]["function"].as_f64().unwrap_or(f64::NAN);
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: format!(
             "{} times as many multiplications as f, for 256 derivatives. Forward mode needs {} times as many: a pass for each input.",
@@ -201,7 +201,7 @@ fn wide(state: &Value) -> Answer<Reveal> {
     })
 }
 
-fn segments(state: &Value) -> Answer<Reveal> {
+fn segments(state: &Value) -> Answer<PresetAnswer> {
     let measured = memory::answer(state)?;
     let empty = Vec::new();
     let tried = measured["segments"].as_array().unwrap_or(&empty);
@@ -217,7 +217,7 @@ fn segments(state: &Value) -> Answer<Reveal> {
         let found = tried.iter().find(|s| s["segment"].as_u64() == Some(n));
         found.map_or(f64::NAN, |s| peak(s) as f64)
     };
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: format!(
             "The lowest peak was at length {best}. Short segments keep many inputs, long ones recompute a long stretch at once; the two balance near √36."

@@ -3,7 +3,7 @@
 //! What each pass changed is in `changes.rs`. The code of a region is what the compiler generated
 //! for this machine: the last stage is prepared here, as a call would, and listed.
 
-use super::changes::{self, Changes, EquationChange, Fate};
+use super::changes::{self, Changes, EquationChange, RemovedAs};
 use super::subject::EvaluatedExpression;
 use super::versioned;
 use crate::explorer::Explorer;
@@ -152,22 +152,24 @@ fn stage(
         }));
     }
     let count = |wanted: EquationChange| states.iter().filter(|state| **state == wanted).count();
-    let fate = |wanted: &dyn Fn(Fate) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
+    let fate = |wanted: &dyn Fn(RemovedAs) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
     let (added, rewired) = (count(EquationChange::New), count(EquationChange::Rewired));
     let unchanged = before.is_some() && added + rewired + moved + gone.len() == 0;
     let mut into: Vec<usize> = gone
         .iter()
-        .filter_map(|(_, fate)| if let Fate::Fused(region) = fate { Some(*region) } else { None })
+        .filter_map(
+            |(_, fate)| if let RemovedAs::Fused(region) = fate { Some(*region) } else { None },
+        )
         .collect();
     into.sort_unstable();
     into.dedup();
     let shown = gone.iter().take(LISTED).filter_map(|&(i, fate)| {
         let before = before?;
         let (how, region) = match fate {
-            Fate::Fused(region) => ("fused", numbers[region]),
-            Fate::Duplicate => ("duplicate", None),
-            Fate::Unused => ("unused", None),
-            Fate::Replaced => ("replaced", None),
+            RemovedAs::Fused(region) => ("fused", numbers[region]),
+            RemovedAs::Duplicate => ("duplicate", None),
+            RemovedAs::Unused => ("unused", None),
+            RemovedAs::Replaced => ("replaced", None),
         };
         let text = text(before, &before.equations[i]);
         Some(json!({ "text": text, "how": how, "region": region }))
@@ -176,9 +178,9 @@ fn stage(
         "name": name, "before": before.map_or(0, |before| before.equations.len()),
         "after": program.equations.len(), "seconds": seconds,
         "added": added, "rewired": rewired, "moved": moved, "removed": gone.len(),
-        "fused": fate(&|f| matches!(f, Fate::Fused(_))), "into": into.len(),
-        "duplicate": fate(&|f| f == Fate::Duplicate), "unused": fate(&|f| f == Fate::Unused),
-        "replaced": fate(&|f| f == Fate::Replaced), "unchanged": unchanged,
+        "fused": fate(&|f| matches!(f, RemovedAs::Fused(_))), "into": into.len(),
+        "duplicate": fate(&|f| f == RemovedAs::Duplicate), "unused": fate(&|f| f == RemovedAs::Unused),
+        "replaced": fate(&|f| f == RemovedAs::Replaced), "unchanged": unchanged,
         "equations": if unchanged { Vec::new() } else { equations },
         "gone": shown.collect::<Vec<_>>(),
         "left_out": program.equations.len().saturating_sub(LISTED),

@@ -1,7 +1,7 @@
 //! Ops and views to text.
 
 use crate::op::{Fft, Linalg, Op, Padding};
-use crate::spec::At;
+use crate::spec::DeviceSuffix;
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
 use std::fmt::{self, Display, Formatter};
@@ -19,12 +19,14 @@ impl Display for Op {
         f.write_str(self.name())?;
         match self {
             Op::Literal { value: Scalar::Float(v), shape, dtype, device } => {
-                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), IntList(shape), At(*device))
+                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), IntList(shape), DeviceSuffix(*device))
             }
             Op::Literal { value, shape, dtype, device } => {
-                write!(f, "{{{value}: {dtype}{}{}}}", IntList(shape), At(*device))
+                write!(f, "{{{value}: {dtype}{}{}}}", IntList(shape), DeviceSuffix(*device))
             }
-            Op::Iota { len, dtype, device } => write!(f, "{{{len}: {dtype}{}}}", At(*device)),
+            Op::Iota { len, dtype, device } => {
+                write!(f, "{{{len}: {dtype}{}}}", DeviceSuffix(*device))
+            }
             Op::To(device) => write!(f, "{{{device}}}"),
             Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", IntList(shape)),
             Op::Cast(dtype) => write!(f, "{{{dtype}}}"),

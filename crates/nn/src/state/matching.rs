@@ -49,7 +49,7 @@ pub(crate) struct MatchOptions<'a> {
 
 /// The result of matching: what is written where, and what does not fit.
 #[derive(Default)]
-pub(crate) struct Fitted {
+pub(crate) struct Matches {
     /// Values are read when they are written.
     writes: Vec<(Tensor, TensorSource)>,
     names: Names,
@@ -66,8 +66,8 @@ impl<'a> MatchOptions<'a> {
         MatchOptions { names, cast: false, ignored: &[], optional: &[] }
     }
 
-    pub fn run(&self, file: &dyn StoredTensors, targets: &[LoadTarget]) -> Fitted {
-        let mut out = Fitted { names: self.names.clone(), ..Fitted::default() };
+    pub fn run(&self, file: &dyn StoredTensors, targets: &[LoadTarget]) -> Matches {
+        let mut out = Matches { names: self.names.clone(), ..Matches::default() };
         // By the model's names; in alphabetical order, so that messages do not depend on a hash.
         let mut given: BTreeMap<String, TensorSource> = BTreeMap::new();
         let mut in_file = file.names();
@@ -187,7 +187,7 @@ impl<'a> MatchOptions<'a> {
 /// How many tensors an error names.
 const NAMED: usize = 10;
 
-impl Fitted {
+impl Matches {
     /// How many tensors are to be written.
     pub fn len(&self) -> usize {
         self.writes.len()

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 /// Programs run one after the other on the stream of the device, so they share one arena, of the
 /// size of the largest. Its address changes when it grows, and after `trim`. Programs that two
 /// threads enqueue at the same time have one each.
-pub(crate) struct Attached {
+pub(crate) struct AttachedDevice {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
     pub holders: Holders,
@@ -23,14 +23,15 @@ pub(crate) struct Attached {
 const MAX_DEVICES: usize = 64;
 
 /// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
-static ATTACHED: [OnceLock<Arc<Attached>>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+static ATTACHED: [OnceLock<Arc<AttachedDevice>>; MAX_DEVICES] =
+    [const { OnceLock::new() }; MAX_DEVICES];
 
-pub(super) fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
+pub(super) fn attached() -> impl Iterator<Item = &'static Arc<AttachedDevice>> {
     ATTACHED.iter().filter_map(OnceLock::get)
 }
 
 /// The place of a device that is not the host.
-fn place(device: Device) -> Option<&'static OnceLock<Arc<Attached>>> {
+fn place(device: Device) -> Option<&'static OnceLock<Arc<AttachedDevice>>> {
     match device {
         Device::Cpu => None,
         Device::Cuda(n) => ATTACHED.get(n as usize),
@@ -49,7 +50,7 @@ pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
     let Some(place) = place(device) else {
         return refused("cannot be attached: device numbers must be below 64");
     };
-    match place.set(Attached::new(device, backend)) {
+    match place.set(AttachedDevice::new(device, backend)) {
         Ok(()) => {
             device.register();
             Ok(())
@@ -64,7 +65,7 @@ pub(super) fn trim() {
 }
 
 /// The backend of a device that is not the host. A GPU is opened at the first call.
-pub(crate) fn find(device: Device) -> Result<&'static Arc<Attached>> {
+pub(crate) fn find(device: Device) -> Result<&'static Arc<AttachedDevice>> {
     match place(device).and_then(OnceLock::get) {
         Some(found) => Ok(found),
         None => open(device),
@@ -72,7 +73,7 @@ pub(crate) fn find(device: Device) -> Result<&'static Arc<Attached>> {
 }
 
 #[cold]
-fn open(device: Device) -> Result<&'static Arc<Attached>> {
+fn open(device: Device) -> Result<&'static Arc<AttachedDevice>> {
     let (Device::Cuda(n), Some(place)) = (device, place(device)) else {
         return Err(device::missing("device", device));
     };
@@ -84,12 +85,12 @@ fn open(device: Device) -> Result<&'static Arc<Attached>> {
     let backend =
         pullback_cuda::open(n).map_err(|why| device::missing("device", device).detail(why))?;
     device.register();
-    Ok(place.get_or_init(|| Attached::new(device, backend)))
+    Ok(place.get_or_init(|| AttachedDevice::new(device, backend)))
 }
 
 /// Memory of a device, given back when it is dropped.
 pub(crate) struct DeviceBlock {
-    pub on: Arc<Attached>,
+    pub on: Arc<AttachedDevice>,
     pub handle: MemoryHandle,
     pub bytes: usize,
     /// Its place among the holders of the device's memory.
@@ -101,7 +102,7 @@ pub(crate) struct DeviceBlock {
 impl DeviceBlock {
     /// # Errors
     /// If there is no memory left, with the lines that hold it.
-    pub fn alloc(on: &Arc<Attached>, bytes: usize, by: Asked) -> Result<DeviceBlock> {
+    pub fn alloc(on: &Arc<AttachedDevice>, bytes: usize, by: Asked) -> Result<DeviceBlock> {
         let handle = on.with_memory(by, true, || on.backend.alloc(bytes))?;
         let slot = on.holders.enter(bytes, by);
         Ok(DeviceBlock { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
@@ -132,10 +133,10 @@ impl Drop for DeviceBlock {
     }
 }
 
-impl Attached {
-    fn new(device: Device, backend: Box<dyn DeviceBackend>) -> Arc<Attached> {
+impl AttachedDevice {
+    fn new(device: Device, backend: Box<dyn DeviceBackend>) -> Arc<AttachedDevice> {
         let (holders, arena) = (Holders::default(), Mutex::new(None));
-        Arc::new(Attached { device, backend, holders, arena })
+        Arc::new(AttachedDevice { device, backend, holders, arena })
     }
 
     /// Gives back what is only cached: the working memory of programs, unless one is being given to
@@ -160,7 +161,7 @@ impl Attached {
     /// that runs on the host may run other programs of the device, which then have an arena of
     /// their own.
     pub fn with_arena<R>(
-        self: &Arc<Attached>,
+        self: &Arc<AttachedDevice>,
         bytes: usize,
         f: impl FnOnce(MemoryHandle) -> Result<R>,
     ) -> Result<R> {

@@ -1,6 +1,6 @@
 //! The kernels of a prepared program: the host's, or those of an attached device.
 
-use super::attach::{ARENA, Attached, DeviceBlock, find};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock, find};
 use super::enqueue;
 use super::executable::{Bound, BySteps, OnDevice};
 use super::{Asked, Memory};
@@ -21,7 +21,7 @@ pub(crate) enum Code {
     /// With the list in which its outputs are gathered, kept so that its allocation is reused.
     Host(Box<Prepared>, Vec<Buffer>),
     /// With the op and line of each fresh output.
-    Attached(Box<dyn DeviceProgram>, Arc<Attached>, Vec<Asked>),
+    Attached(Box<dyn DeviceProgram>, Arc<AttachedDevice>, Vec<Asked>),
 }
 
 impl Code {

@@ -1,6 +1,6 @@
 //! Copies between a device and the host that are not waited for.
 
-use super::attach::{Attached, DeviceBlock, find};
+use super::attach::{AttachedDevice, DeviceBlock, find};
 use super::{Asked, HostCopy, Memory};
 use crate::{Device, Result, Spec, Tensor, fail, mode};
 use pullback_cpu::Buffer;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of a device that are on the host, or on the way there.
 pub(crate) struct HostTransfer {
     copy: HostCopy,
-    on: Arc<Attached>,
+    on: Arc<AttachedDevice>,
     /// What they are: dense.
     spec: Spec,
 }

@@ -1,6 +1,6 @@
 //! Ops in the queue of an attached device, and the memory of its programs.
 
-use super::attach::{ARENA, Attached, DeviceBlock, find};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock, find};
 use super::executable::Bound;
 use super::holders::Asked;
 use super::{DeviceFlight, DeviceOperand, Memory, MemoryHandle, OpCall, Write};
@@ -47,7 +47,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
 }
 
 /// Gives an op to the device. A collective is started and waited for at once.
-fn give(on: &Attached, call: &OpCall<'_>) -> Result<bool> {
+fn give(on: &AttachedDevice, call: &OpCall<'_>) -> Result<bool> {
     if let Op::Collective(_) = call.op
         && let Some(mut flight) = on.backend.start(call)?
     {
@@ -154,7 +154,7 @@ pub(super) fn bound_inputs(
 pub(super) fn fresh_outputs(
     planned: &Planned,
     makers: &[Asked],
-    on: &Arc<Attached>,
+    on: &Arc<AttachedDevice>,
 ) -> Result<SmallVec<[DeviceBlock; 16]>> {
     let blocks = planned.fresh().iter().zip(makers);
     blocks.map(|(&(_, bytes), &by)| DeviceBlock::alloc(on, bytes, by)).collect()

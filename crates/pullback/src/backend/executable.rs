@@ -4,7 +4,7 @@
 //! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
 //! addresses.
 
-use super::attach::{ARENA, Attached, DeviceBlock};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock};
 use super::code::Code;
 use super::{Bases, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, OpCall, target};
 use crate::{Device, Error, Result, Spec, Tensor};
@@ -204,7 +204,7 @@ pub(super) struct OnDevice<'a> {
     pub planned: &'a Planned,
     pub program: &'a mut dyn DeviceProgram,
     pub bases: Bases<'a>,
-    pub on: &'a Arc<Attached>,
+    pub on: &'a Arc<AttachedDevice>,
     pub next: usize,
 }
 

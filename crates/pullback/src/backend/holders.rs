@@ -1,7 +1,7 @@
 //! Who holds the memory of a device: every block, with the op and the line that asked for it. Read
 //! when there is no memory left, and by reports.
 
-use super::attach::Attached;
+use super::attach::AttachedDevice;
 use crate::memory::report::amount;
 use crate::{Error, Result};
 use pullback_ir::{ErrorKind, Line, PoolStats};
@@ -115,7 +115,7 @@ impl Holders {
     }
 }
 
-impl Attached {
+impl AttachedDevice {
     /// Runs `f`, which takes memory of the device for an op. If there is none left, everything that
     /// is only cached is given back and, if `f` may run twice, it runs once more.
     pub fn with_memory<R>(

@@ -43,7 +43,7 @@ pub(super) enum ResidualSource {
 }
 
 /// How the residuals other than arguments and results are recomputed, with their history.
-pub(super) enum Again {
+pub(super) enum ResidualRecompute {
     /// By the function, which is given the same keys for what it draws.
     Function(Vec<Key>),
     /// By the body, whose last results they are.
@@ -61,7 +61,7 @@ pub(super) struct CustomCall {
     pub captured: Vec<bool>,
     /// Of each residual.
     pub residuals: Vec<ResidualSource>,
-    pub again: Again,
+    pub again: ResidualRecompute,
     /// Those the function ran with: its rule runs with them too.
     pub conventions: Conventions,
     /// The dtype state of the function's call. The dtypes of its rule follow from arguments and
@@ -145,7 +145,7 @@ fn eager(
         results: ys.len(),
         captured: Vec::new(),
         residuals: places,
-        again: Again::Function(keys),
+        again: ResidualRecompute::Function(keys),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
         pending: None,
@@ -192,7 +192,7 @@ fn traced(
         results,
         captured: captured.collect(),
         residuals: places,
-        again: Again::Body(body.clone()),
+        again: ResidualRecompute::Body(body.clone()),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
         pending: Some(PendingCheck { arguments: Some(arguments.len()), ..pending }),

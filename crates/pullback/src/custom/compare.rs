@@ -24,7 +24,7 @@
 //! among n is seen if it is off by more than about √n/10⁵ of what is usual there.
 
 use super::differences::{
-    DifferenceTolerance, FlatArgument, Given, Reach, Verdict, index_of, verdict,
+    ClaimedDerivative, DifferenceTolerance, FlatArgument, StepScale, Verdict, index_of, verdict,
 };
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
 
@@ -220,13 +220,18 @@ impl Checker<'_> {
         let gradient = point.list(&(claim.derivative)(x));
         let at = point.list(x);
         let middle = terms(x);
-        let reaches = [Reach::OfEach, Reach::Even].map(|r| point.reach(r, self.precision));
+        let reaches = [StepScale::OfEach, StepScale::Even].map(|r| point.reach(r, self.precision));
         let line = |d: &[f64]| {
             let along = |t: f64| terms(&point.moved(d, t));
             let parts =
                 d.iter().zip(&gradient).zip(&at).filter(|((d, g), _)| **d != 0.0 && g.is_finite());
             let input = parts.fold(0.0, |sum: f64, ((_, g), x)| sum.hypot(g * x));
-            verdict(self.precision, &along, &middle, Given { value: inner(&gradient, d), input })
+            verdict(
+                self.precision,
+                &along,
+                &middle,
+                ClaimedDerivative { value: inner(&gradient, d), input },
+            )
         };
         let mut found = DirectionOutcome::default();
         let mut worst: Option<(usize, f64)> = None;
@@ -298,7 +303,7 @@ impl Checker<'_> {
             true => by.abs() * reach,
             false => by * reach,
         };
-        let reach = point.reach(Reach::OfEach, self.precision);
+        let reach = point.reach(StepScale::OfEach, self.precision);
         let d: Vec<f64> = at.iter().zip(&by).zip(reach).map(step).collect();
         point.moved(&d, part)
     }

@@ -9,8 +9,9 @@
 //! # How far to move
 //!
 //! A step of a thousandth is negligible relative to 10³⁰ and huge relative to 10⁻⁵. So each number
-//! is perturbed relative to its magnitude ([`Reach::OfEach`]); where that is inconclusive, because
-//! the function has a scale of its own, by the same amount as all others ([`Reach::Even`]).
+//! is perturbed relative to its magnitude ([`StepScale::OfEach`]); where that is inconclusive,
+//! because the function has a scale of its own, by the same amount as all others
+//! ([`StepScale::Even`]).
 //!
 //! # What rounding hides
 //!
@@ -62,7 +63,7 @@ pub(super) enum Verdict {
 
 /// A claimed derivative.
 #[derive(Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct ClaimedDerivative {
     pub value: f64,
     /// What it would change by if the numbers that move changed by themselves: their rounding is
     /// seen through this.
@@ -75,10 +76,10 @@ pub(super) fn verdict(
     precision: DifferenceTolerance,
     terms: &dyn Fn(f64) -> Vec<f64>,
     middle: &[f64],
-    given: Given,
+    given: ClaimedDerivative,
 ) -> Verdict {
     let DifferenceTolerance { steps, relative, rounding, .. } = precision;
-    let Given { value: given, input } = given;
+    let ClaimedDerivative { value: given, input } = given;
     let mut verdict = Verdict::Hidden;
     // The difference of the step before, and its rounding.
     let mut before: Option<(f64, f64)> = None;
@@ -138,7 +139,7 @@ pub(super) fn verdict(
 
 /// How far numbers move along a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum StepScale {
     /// By a part of themselves.
     OfEach,
     /// All by the same amount; those that are too large to be moved by so little stay.
@@ -168,7 +169,7 @@ impl<'a> FlatArgument<'a> {
     }
 
     /// For each number how much a step of one moves it. One that is not finite stays.
-    pub fn reach(&self, reach: Reach, precision: DifferenceTolerance) -> Vec<f64> {
+    pub fn reach(&self, reach: StepScale, precision: DifferenceTolerance) -> Vec<f64> {
         let DifferenceTolerance { steps, relative, rounding, .. } = precision;
         let largest = relative * steps[0] / rounding;
         let mut all = Vec::with_capacity(self.count());
@@ -179,10 +180,10 @@ impl<'a> FlatArgument<'a> {
             let zero = if most == 0.0 { 1.0 } else { most.min(1.0) };
             all.extend(sizes.into_iter().map(|size| match reach {
                 _ if !size.is_finite() => 0.0,
-                Reach::OfEach if size == 0.0 => zero,
-                Reach::OfEach => size,
-                Reach::Even if size > largest => 0.0,
-                Reach::Even => 1.0,
+                StepScale::OfEach if size == 0.0 => zero,
+                StepScale::OfEach => size,
+                StepScale::Even if size > largest => 0.0,
+                StepScale::Even => 1.0,
             }));
         }
         all

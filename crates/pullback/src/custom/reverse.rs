@@ -1,6 +1,6 @@
 //! [`custom_vjp`]: a function with its pullback.
 
-use super::call::{Again, CustomCall, ResidualSource, call};
+use super::call::{CustomCall, ResidualRecompute, ResidualSource, call};
 use super::memo::Site;
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed, uncut};
 use super::rule_check::{PendingCheck, RuleCheck};
@@ -276,8 +276,8 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     /// The values that are kept besides arguments and results, from the operands.
     fn again(&self, operands: &[Tensor]) -> Vec<Tensor> {
         match &self.call.again {
-            Again::Body(body) => evaluate(body, operands).split_off(self.call.results),
-            Again::Function(keys) => {
+            ResidualRecompute::Body(body) => evaluate(body, operands).split_off(self.call.results),
+            ResidualRecompute::Function(keys) => {
                 let run = || {
                     let x = self.x.with_leaves(&operands[..self.call.arguments]);
                     let run = || (self.function.forward)(&x).1.leaves();

@@ -51,7 +51,7 @@ pub(crate) struct PendingCheck {
     /// Why it was not checked, if it was not.
     pub opened: Option<Arc<UncheckedUse>>,
     /// Checks the rule at values of the arguments, if that was not done yet.
-    pub later: Option<Arc<Later>>,
+    pub later: Option<Arc<DeferredCheck>>,
     /// How many operands are arguments, if not all are.
     pub arguments: Option<usize>,
     /// The specs for which its code is known to accept leading axes.
@@ -62,7 +62,7 @@ pub(crate) struct PendingCheck {
 }
 
 /// A check at several points, each a list of arguments.
-pub(crate) type Later = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
+pub(crate) type DeferredCheck = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
 
 impl PendingCheck {
     /// Checks the rule at each of these lists of operands, if that was not done yet.

@@ -1,6 +1,6 @@
 //! [`fixed_point`]: the x with x = f(θ, x).
 
-use super::flat::{Flat, VectorFn, Watch, known, norm, only_if, solving};
+use super::flat::{DependenceCheck, Flat, VectorFn, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
 use pullback_ir::Line;
@@ -198,7 +198,7 @@ impl FixedPoint {
         let step = map.clone();
         let residual: VectorFn = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
         let options = *self;
-        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &DependenceCheck| {
             options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
         });
         solving(at, || {

@@ -117,16 +117,16 @@ pub(super) fn solving<R>(at: Line, solve: impl FnOnce() -> R) -> R {
 /// untracked value is checked: recording costs nothing there, as nothing is tracked except such a
 /// capture. Where the solver differentiates the function itself there is nothing to check. (Inside
 /// a program the trace sees what the function uses.)
-pub(super) struct Watch {
+pub(super) struct DependenceCheck {
     op: &'static str,
     at: Line,
     recording: bool,
 }
 
-impl Watch {
+impl DependenceCheck {
     /// Begun where the user's mode still holds.
-    pub fn new(op: &'static str, at: Line) -> Watch {
-        Watch { op, at, recording: mode::is_grad_enabled() }
+    pub fn new(op: &'static str, at: Line) -> DependenceCheck {
+        DependenceCheck { op, at, recording: mode::is_grad_enabled() }
     }
 
     /// A call of the function at `x`.

@@ -1,6 +1,6 @@
 //! [`linear_solve`]: A·x = b for a function A.
 
-use super::flat::{Flat, Watch, known, norm, only_if, solving};
+use super::flat::{DependenceCheck, Flat, known, norm, only_if, solving};
 use super::krylov::{self, KrylovLimits};
 use super::usual_tolerance;
 use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
@@ -191,7 +191,7 @@ impl LinearSolve {
     ) -> Tensor {
         let (at, again) = (mode::user_line(Line::caller()), a.clone());
         let forward = move |(theta, b): &(Vec<Tensor>, Tensor)| {
-            let watch = Watch::new(name, at);
+            let watch = DependenceCheck::new(name, at);
             let x = mode::set_recording(false, || {
                 let product = a(theta);
                 match own {

@@ -1,6 +1,6 @@
 //! [`root`]: the x with f(θ, x) = 0.
 
-use super::flat::{Flat, Watch, known, norm, only_if, solving};
+use super::flat::{DependenceCheck, Flat, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, jacobian, jvp, linalg, mode, while_loop};
 use pullback_ir::Line;
@@ -150,7 +150,7 @@ impl Root {
         let flat = Arc::new(Flat::of("root", guess, at));
         let map = flat.map(f, theta);
         let (options, residual) = (*self, map.clone());
-        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &DependenceCheck| {
             options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
         });
         solving(at, || {

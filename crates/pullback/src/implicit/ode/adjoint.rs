@@ -1,7 +1,7 @@
 //! The rule of [`ode`](super::ode): the adjoint equation, as an `ode`.
 
 use super::{Ode, VectorField, steps};
-use crate::implicit::flat::Watch;
+use crate::implicit::flat::DependenceCheck;
 use crate::{Tensor, cat, custom_vjp, kinks, mode, scan_reverse, stack, trace, vjp};
 use pullback_ir::Line;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn solve(
     type AdjointArgument = (Vec<Tensor>, Tensor, Tensor);
     let (inside, at_times) = (field.clone(), field.clone());
     let forward = move |(theta, y0, times): &AdjointArgument| {
-        let watch = Watch::new("ode", at);
+        let watch = DependenceCheck::new("ode", at);
         let watched =
             |theta: &[Tensor], t: &Tensor, y: &Tensor| watch.call(y, |y| inside(theta, t, y));
         let run = || match own {
