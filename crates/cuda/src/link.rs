@@ -1,5 +1,5 @@
-//! The way between a device and its host, and what the device does meanwhile, by measuring: what
-//! passes decide by which values wait on the host.
+//! The bandwidth between a device and its host, and the rate of products meanwhile, measured: by
+//! these, passes choose the values that are offloaded.
 //!
 //! Measured once for a chip and its driver, in some milliseconds and 512 MiB that are given back;
 //! kept in a file.

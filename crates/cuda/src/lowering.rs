@@ -2,9 +2,9 @@
 
 use crate::flow::CudaFlow;
 use crate::gpu::Gpu;
+use crate::host_copies;
 use crate::loops::StridedOperand;
 use crate::program::{BasedOperand, CodeStep, StepAction, StepCode, is_started};
-use crate::trips;
 use pullback_ir::pass::LibraryEpilogue;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Op, Program, Region, Result, Spec, Var};
@@ -90,7 +90,7 @@ impl Lowering<'_> {
             Op::Transfer(way) => {
                 // One that ends a copy names its start, and has the slot of its result.
                 let made = if way.starts() { equation.outputs[0] } else { equation.inputs[0] };
-                match trips::number(self.program, made) {
+                match host_copies::number(self.program, made) {
                     Some(number) if way.starts() => {
                         steps.push(step(StepAction::CopyStart(*way, number), inputs, outputs));
                     }

@@ -60,7 +60,7 @@ pub(crate) fn run(
         | Op::Select
         | Op::Cast(_) => point(gpu, op, x, &out[0], 0),
         Op::Copy | Op::After | Op::Wait | Op::To(_) => copy(gpu, &x[0], &out[0]),
-        // As an op by itself: in programs, `trips.rs` makes these copies.
+        // As an op by itself: in programs, `host_copies.rs` makes these copies.
         Op::Transfer(_) => copy(gpu, &x[0], &out[0]),
         // Only where the elements are not evenly spaced: their order stays.
         Op::View(_) => {

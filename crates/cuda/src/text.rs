@@ -10,7 +10,7 @@
 //!   computed again in each pass that needs them. Long rows may be split: then a group of threads
 //!   reduces a part of a row, and a second kernel the parts.
 //! - *Held*: the same for contiguous rows that fit into registers: they are loaded once, by vectors
-//!   (`held.rs`). A group of threads may take several rows and add up columns on the way.
+//!   (`register_rows.rs`). A group of threads may take several rows and add up columns on the way.
 //!
 //! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
 //! dtypes, the form and the number of axes alone.

@@ -1,7 +1,7 @@
 //! What was opened, and who answers what.
 
 use crate::answer::{cost, memory, op, presets, program, recording, run, start, tape};
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use program::Compiled;
 use recording::OpenedRecording;
 use serde_json::Value;

@@ -5,8 +5,8 @@ use crate::answer::recording::PAGE;
 use crate::answer::start::{EXAMPLES, cost_default, memory_default, values_of};
 use crate::answer::{presets, start};
 use crate::assets::{HTML, SCRIPT, STYLE};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use crate::explorer::{Explorer, Subject};
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 

@@ -6,8 +6,8 @@
 //! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp`
 //! gives; that is checked here, each time.
 
+use crate::error::{Answer, ExplorerError};
 use crate::expression::{Graph, GraphStep, ValueRef};
-use crate::problem::{Answer, ExplorerError};
 use pullback::{Backward, Tensor, catch, jacobian, jvp, vjp};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -66,7 +66,7 @@ pub(crate) fn all_reduce_in_place(
     }
 }
 
-/// The stage of a chunk: the first one carries the ticket.
+/// The stage of a chunk: the first one carries the digest.
 fn stage(calling: &mut ActiveCall<'_>, chunk: usize) -> Result<u64> {
     if chunk == 0 { calling.enter() } else { calling.stage() }
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod call_digest;
 mod choose;
 mod combine;
 mod delayed;
@@ -27,7 +28,6 @@ mod sizes;
 mod slurm;
 mod subgroups;
 mod threads;
-mod ticket;
 mod worker;
 
 pub use choose::{finish, init, init_with};
@@ -102,7 +102,7 @@ fn check_call(
         | Collective::AllToAll
         | Collective::Barrier => None,
     };
-    let what = ticket::describe(call);
+    let what = call_digest::describe(call);
     if let Some(peer) = peer.filter(|&peer| peer >= size) {
         return Err(format!("{what}: there is no worker {peer} in a group of {size}"));
     }

@@ -1,7 +1,7 @@
 //! The engine `threads`: workers are threads of this process, for tests and small experiments.
 
 use crate::board::Board;
-use crate::ticket::CallDigest;
+use crate::call_digest::CallDigest;
 use crate::timeout;
 use crate::worker::{Medium, Worker};
 use pullback::Group;
@@ -179,7 +179,7 @@ pub fn threads_within<R: Send>(
 /// and sends it to one that does not.
 fn unread(from: usize, to: usize, message: &[u8]) -> Error {
     let what = message.first_chunk().map(CallDigest::decode);
-    let what = what.map_or_else(String::new, |ticket| format!(": {ticket}"));
+    let what = what.map_or_else(String::new, |digest| format!(": {digest}"));
     let message = format!("worker {to} has not received a message of worker {from}{what}");
     Error::new(ErrorKind::Workers, "send", message)
 }

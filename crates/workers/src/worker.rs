@@ -4,8 +4,8 @@
 //! between two workers wait, and where the board of a sub-group is.
 
 use crate::board::{Board, Wait};
+use crate::call_digest::{self, CallDigest, describe};
 use crate::subgroups::Subgroups;
-use crate::ticket::{self, CallDigest, describe};
 use pullback_ir::{
     Collective, CollectiveCall, Communicator, Error, ErrorKind, Fresh, Result, Spec,
 };
@@ -218,7 +218,7 @@ impl ActiveCall<'_> {
 
     /// What a wait ended with, as a result.
     fn check(&self, outcome: Wait, lacking: impl FnOnce(usize) -> String) -> Result<()> {
-        let me = format!("worker {} waits in {}", self.rank(), self.ticket());
+        let me = format!("worker {} waits in {}", self.rank(), self.digest());
         match outcome {
             Wait::Done(_) => Ok(()),
             Wait::Failed(reason) => {
@@ -239,30 +239,30 @@ impl ActiveCall<'_> {
         }
     }
 
-    fn ticket(&self) -> CallDigest {
+    fn digest(&self) -> CallDigest {
         CallDigest::new(self.worker.id, self.progress.number.saturating_sub(1), self.call)
     }
 
-    /// Enters a collective of the whole group: publishes the first stage with a ticket, and
-    /// compares all tickets.
+    /// Enters a collective of the whole group: publishes the first stage with a digest, and
+    /// compares all digests.
     pub(crate) fn enter(&mut self) -> Result<u64> {
         let number = self.progress.number;
-        let ticket = CallDigest::new(self.worker.id, number, self.call);
+        let digest = CallDigest::new(self.worker.id, number, self.call);
         self.progress.number += 1;
-        self.board().enter(self.rank(), number, &ticket);
+        self.board().enter(self.rank(), number, &digest);
         let stage = self.stage()?;
-        let ticket_of = |rank| self.board().ticket(rank, number);
-        let tickets: Vec<CallDigest> = (0..self.size()).map(ticket_of).collect();
-        CallDigest::compare(&tickets).map_err(|message| self.error(message))?;
+        let digest_of = |rank| self.board().digest(rank, number);
+        let digests: Vec<CallDigest> = (0..self.size()).map(digest_of).collect();
+        CallDigest::compare(&digests).map_err(|message| self.error(message))?;
         Ok(stage)
     }
 
     /// Leaves a message for another worker, and goes on.
     pub(crate) fn send(&mut self, to: usize, input: &[u8]) -> Result<()> {
         let (me, number) = (self.rank(), self.progress.sent[to]);
-        let ticket = CallDigest::new(self.worker.id, number, self.call);
-        let mut message = Vec::with_capacity(ticket::BYTES + input.len());
-        message.extend_from_slice(&ticket.encode());
+        let digest = CallDigest::new(self.worker.id, number, self.call);
+        let mut message = Vec::with_capacity(call_digest::BYTES + input.len());
+        message.extend_from_slice(&digest.encode());
         message.extend_from_slice(input);
         if let Err(error) = self.worker.medium.post(me, to, number, message) {
             return Err(self.error(format!("worker {me} could not send to worker {to}: {error}")));
@@ -304,11 +304,11 @@ impl ActiveCall<'_> {
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \
                  {from} for {}",
                 self.call.line,
-                board.ticket(from, entered)
+                board.digest(from, entered)
             )));
         }
         let message = match self.worker.medium.take(from, me, number) {
-            Ok(message) if message.len() >= ticket::BYTES => message,
+            Ok(message) if message.len() >= call_digest::BYTES => message,
             Ok(_) => return Err(self.error(format!("a message of worker {from} is incomplete"))),
             Err(error) => {
                 let message = format!("a message of worker {from} could not be read: {error}");
@@ -316,13 +316,13 @@ impl ActiveCall<'_> {
             }
         };
         self.progress.received[from] += 1;
-        let (head, data) = message.split_at(ticket::BYTES);
-        let ticket = CallDigest::decode(head.try_into().expect("as many bytes"));
+        let (head, data) = message.split_at(call_digest::BYTES);
+        let digest = CallDigest::decode(head.try_into().expect("as many bytes"));
         let expected = CallDigest::of_send(self.worker.id, number, me, spec, self.call.line);
-        if data.len() != output.len() || !ticket.agrees(&expected) {
+        if data.len() != output.len() || !digest.agrees(&expected) {
             return Err(self.error(format!(
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \
-                 {from} for {ticket}",
+                 {from} for {digest}",
                 self.call.line
             )));
         }

@@ -6,7 +6,7 @@
 use super::value::number;
 use super::versioned;
 use crate::count;
-use crate::problem::{Answer, ExplorerError};
+use crate::error::{Answer, ExplorerError};
 use pullback::{DType, Key, Spec, Tensor, jvp, trace, vjp};
 use serde_json::{Value, json};
 use std::hint::black_box;

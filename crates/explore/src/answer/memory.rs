@@ -4,7 +4,7 @@
 
 use super::cost::least;
 use super::versioned;
-use crate::problem::{Answer, ExplorerError};
+use crate::error::{Answer, ExplorerError};
 use pullback::{
     DType, Key, MemoryBudget, MemoryPhase, MemoryReport, Result, Tensor, checkpoint, memory_report,
 };

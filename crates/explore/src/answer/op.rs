@@ -3,8 +3,8 @@
 use super::tape::{Tape, derivative, shaped};
 use super::value::{number, value};
 use super::versioned;
+use crate::error::{Answer, ExplorerError};
 use crate::expression::ValueRef;
-use crate::problem::{Answer, ExplorerError};
 use crate::sweep::{self, IsolatedStep};
 use pullback::{Tensor, catch, jacobian, jvp, vjp};
 use serde_json::{Value, json};

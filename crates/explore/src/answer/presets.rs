@@ -3,7 +3,7 @@
 use super::tape::Tape;
 use super::value::{number, text};
 use super::{memory, versioned};
-use crate::problem::{Answer, ExplorerError};
+use crate::error::{Answer, ExplorerError};
 use serde_json::{Value, json};
 
 /// A question.

@@ -6,8 +6,8 @@
 use super::changes::{self, Changes, EquationChange, RemovedAs};
 use super::subject::EvaluatedExpression;
 use super::versioned;
+use crate::error::{Answer, ExplorerError};
 use crate::explorer::Explorer;
-use crate::problem::{Answer, ExplorerError};
 use pullback::record_file::family;
 use pullback::{Op, Program, Specialised, Tensor, jit, native_code, value_and_grad};
 use pullback_ir::pass::Target;

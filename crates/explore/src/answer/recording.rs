@@ -4,7 +4,7 @@ use super::op::EvaluationPoint;
 use super::program::{self, Compiled};
 use super::value::{described, number, stats, text};
 use super::versioned;
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use pullback::record_file::{NodeKind, RecordedNode, RecordedOp, Recording, Sampled, Stats};
 use pullback::{Op, Program, Spec, Tensor, catch, trace, try_apply};
 use serde_json::{Value, json};

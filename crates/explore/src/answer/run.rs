@@ -2,7 +2,7 @@
 
 use super::value::number;
 use super::versioned;
-use crate::problem::{Answer, ExplorerError};
+use crate::error::{Answer, ExplorerError};
 use pullback_nn::train::{LayerRow, read_layers, read_log};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The expression that a request is about.
 
 use super::value;
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use crate::expression::{ExpressionLimits, Graph, constant, functions, parse};
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
 use pullback::Tensor;
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};

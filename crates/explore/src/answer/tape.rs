@@ -6,8 +6,8 @@
 use super::subject::{EvaluatedExpression, limits, object};
 use super::value::{number, parsed, value};
 use super::versioned;
+use crate::error::{Answer, ExplorerError};
 use crate::expression::{Graph, ValueRef, functions};
-use crate::problem::{Answer, ExplorerError};
 use crate::sweep::{self, BackwardSweep, IsolatedStep, LocalDerivative};
 use pullback::{Tensor, catch, jvp};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Tensors and statistics as JSON.
 
+use crate::error::{Answer, ExplorerError};
 use crate::number::{plain, tensor, to_json};
-use crate::problem::{Answer, ExplorerError};
 use pullback::record_file::Stats;
 use pullback::{Spec, Tensor};
 use serde_json::{Value, json};

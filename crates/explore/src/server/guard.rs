@@ -6,7 +6,7 @@
 //! printed. A link to the page may be followed from anywhere: then the browser shows the page, and
 //! the site that the link was on sees nothing of it. Answers are for the page alone.
 
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use axum::http::{HeaderMap, Method, header};
 use std::net::{IpAddr, SocketAddr};
 

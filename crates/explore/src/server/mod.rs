@@ -13,9 +13,9 @@ mod connections;
 mod guard;
 
 use crate::assets::{self, Asset, compressed};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use crate::explorer::Explorer;
 use crate::page;
-use crate::problem::{Answer, ExplorerError, ExplorerErrorKind};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};

@@ -124,7 +124,7 @@ impl From<Vec<Tensor>> for RowResults {
 /// becomes
 ///
 /// ```text
-/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
+/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; RowResults::from({ … }) } }
 /// ```
 macro_rules! rows {
     ($($name:ident($($arg:ident: $kind:ident),*) $flags:expr, |$d:ident| $body:expr;)*) => {

@@ -4,9 +4,9 @@ use super::notices::Notices;
 use super::{
     MpiAnswer, MpiCall, MpiStart, ONE_AT_A_TIME, RESTING, ThreadCommand, ThreadShared, lock,
 };
+use crate::call_digest::{self, CallDigest};
 use crate::combine::combine;
 use crate::sizes::{CHUNK, DIRECT, LINE};
-use crate::ticket::{self, CallDigest};
 use mpi::collective::{CommunicatorCollectives, Root};
 use mpi::point_to_point::{Destination, Source};
 use mpi::request::{Request, Scope, scope};
@@ -164,7 +164,9 @@ impl MpiEngine {
             return self.send(*to, &call, &job, orders);
         }
         *self.doing.borrow_mut() = match job.collective {
-            Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
+            Collective::Recv { .. } => {
+                format!("{} (at {})", call_digest::describe(&call), job.line)
+            }
             _ => CallDigest::new(self.id, self.number.get(), &call).to_string(),
         };
         if let Some(reason) = self.failure() {
@@ -227,7 +229,7 @@ impl MpiEngine {
     fn last(&self) -> String {
         match &*self.last.borrow() {
             None => "before its first collective".to_string(),
-            Some(ticket) => format!("its last collective was {ticket}"),
+            Some(digest) => format!("its last collective was {digest}"),
         }
     }
 
@@ -251,7 +253,7 @@ impl MpiEngine {
 
     /// Compares what all workers were asked.
     ///
-    /// With its ticket a worker says how long it waited for the others the last time: who waited
+    /// With its digest a worker says how long it waited for the others the last time: who waited
     /// least came last, and the others waited for it.
     fn compare(&self, call: &CollectiveCall<'_>) -> std::result::Result<(), String> {
         let number = self.number.replace(self.number.get() + 1);
@@ -261,16 +263,17 @@ impl MpiEngine {
         let mut all = vec![0; mine.len() * self.size];
         self.all_gather(&mine, &mut all);
         let before = self.wait.replace(start.elapsed());
-        let said: &[[u8; ticket::BYTES + 8]] = all.as_chunks().0;
+        let said: &[[u8; call_digest::BYTES + 8]] = all.as_chunks().0;
         let wait =
-            |said: &[u8; ticket::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
+            |said: &[u8; call_digest::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
         if let Some(slowest) = (0..said.len()).min_by_key(|&rank| wait(&said[rank])) {
             lock(&self.shared.waited)[slowest] += before;
         }
-        let ticket = |said: &[u8; ticket::BYTES + 8]| said.first_chunk().map(CallDigest::decode);
-        let tickets: Vec<CallDigest> = said.iter().filter_map(ticket).collect();
-        *self.last.borrow_mut() = tickets.get(self.rank).cloned();
-        CallDigest::compare(&tickets)
+        let digest =
+            |said: &[u8; call_digest::BYTES + 8]| said.first_chunk().map(CallDigest::decode);
+        let digests: Vec<CallDigest> = said.iter().filter_map(digest).collect();
+        *self.last.borrow_mut() = digests.get(self.rank).cloned();
+        CallDigest::compare(&digests)
     }
 
     fn exchange(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) {
@@ -374,7 +377,7 @@ impl MpiEngine {
         }
     }
 
-    /// Sends a ticket and the data. The caller goes on at once.
+    /// Sends a digest and the data. The caller goes on at once.
     fn send(
         &self,
         to: usize,
@@ -417,7 +420,7 @@ impl MpiEngine {
         output: &mut [u8],
     ) -> std::result::Result<(), String> {
         let process = self.comm.process_at_rank(from as i32);
-        let mut head = [0; ticket::BYTES];
+        let mut head = [0; call_digest::BYTES];
         scope(|s| {
             self.finish(
                 self.one(|| process.immediate_receive_into_with_tag(s, &mut head[..], TICKET)),
@@ -431,7 +434,7 @@ impl MpiEngine {
                 "workers were asked for different things: worker {} for {} (at {}), worker {from} \
                  for {came}",
                 self.rank,
-                ticket::describe(call),
+                call_digest::describe(call),
                 call.line
             );
             self.notices.tell_failure(&message);

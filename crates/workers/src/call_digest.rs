@@ -4,7 +4,7 @@ use pullback_ir::{Collective, CollectiveCall, Device, Line, Spec};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Bytes of an encoded ticket.
+/// Bytes of an encoded digest.
 pub(crate) const BYTES: usize = 512;
 /// Most bytes of each of its two texts. Longer ones are cut where they are stored; the hash is of
 /// the whole.
@@ -24,7 +24,7 @@ pub(crate) struct CallDigest {
 }
 
 impl CallDigest {
-    /// The ticket of a call. The same line is asked for where all workers do the same.
+    /// The digest of a call. The same line is asked for where all workers do the same.
     pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> CallDigest {
         let what = describe(call);
         let line = call.line.to_string();
@@ -36,7 +36,7 @@ impl CallDigest {
         CallDigest { hash: hasher.finish(), number, description: what, line }
     }
 
-    /// The ticket of the message that a worker receives, as its sender writes it.
+    /// The digest of the message that a worker receives, as its sender writes it.
     pub(crate) fn of_send(
         group: u64,
         number: u64,
@@ -50,12 +50,12 @@ impl CallDigest {
     }
 
     /// Whether all workers were asked for the same, in words if not. All workers compare all
-    /// tickets with that of worker 0, so all find the same difference.
-    pub(crate) fn compare(tickets: &[CallDigest]) -> Result<(), String> {
-        let first = &tickets[0];
-        let differs = |ticket: &&CallDigest| !ticket.agrees(first);
-        let Some(other) = tickets.iter().find(differs) else { return Ok(()) };
-        let rank = tickets.iter().take_while(|ticket| ticket.agrees(first)).count();
+    /// digests with that of worker 0, so all find the same difference.
+    pub(crate) fn compare(digests: &[CallDigest]) -> Result<(), String> {
+        let first = &digests[0];
+        let differs = |digest: &&CallDigest| !digest.agrees(first);
+        let Some(other) = digests.iter().find(differs) else { return Ok(()) };
+        let rank = digests.iter().take_while(|digest| digest.agrees(first)).count();
         let mut message = format!(
             "workers were asked for different things: worker 0 for {first}, worker {rank} for \
              {other}"

@@ -1,8 +1,8 @@
 //! Rows in registers, as the text of a kernel.
 //!
 //! A group of threads loads a row once, each thread some vectors of 16 bytes, and all passes over
-//! the row read registers. A group takes one row, or, if columns are summed as well, every so
-//! manyth row: the next row is loaded while one is computed, and the sums of its rows stay in
+//! the row read registers. A group takes one row, or, if columns are summed as well, every n-th
+//! row: the next row is loaded while one is computed, and the sums of its rows stay in
 //! registers. At the end a block writes them as its share.
 //!
 //! Where vectors and threads match the row exactly, no vector is checked. That is not only faster:
