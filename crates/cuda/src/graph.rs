@@ -89,7 +89,7 @@ impl Drop for CudaGraph {
 #[derive(Default)]
 pub(crate) struct Graphs {
     /// Used last, last.
-    captured: Vec<CudaGraph>,
+    cached: Vec<CudaGraph>,
     /// The addresses of runs before, the newest last.
     recent_keys: VecDeque<SmallVec<[u64; 16]>>,
     /// The driver refused a graph, or addresses hardly ever repeat.
@@ -111,7 +111,7 @@ pub(crate) enum GraphRun {
 impl Graphs {
     /// The nodes of the graph that ran last.
     pub fn nodes(&self) -> Option<usize> {
-        self.captured.last().map(|graph| graph.nodes)
+        self.cached.last().map(|graph| graph.nodes)
     }
 
     /// Runs steps on the addresses of a key: as a graph, if there is one or this is the second run,
@@ -125,10 +125,10 @@ impl Graphs {
     ) -> Result<GraphRun> {
         let mut key = SmallVec::<[u64; 16]>::from_slice(addresses);
         key.push(u64::from(tf32_allowed()) | u64::from(deterministic()) << 1);
-        if let Some(at) = self.captured.iter().position(|graph| graph.key == key) {
-            let graph = self.captured.remove(at);
+        if let Some(at) = self.cached.iter().position(|graph| graph.key == key) {
+            let graph = self.cached.remove(at);
             if graph.launch()? {
-                self.captured.push(graph);
+                self.cached.push(graph);
                 self.replayed += 1;
                 return Ok(GraphRun::Replayed);
             }
@@ -163,10 +163,10 @@ impl Graphs {
             // Its memory was given back meanwhile.
             return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
         }
-        if self.captured.len() == KEPT {
-            self.captured.remove(0);
+        if self.cached.len() == KEPT {
+            self.cached.remove(0);
         }
-        self.captured.push(graph);
+        self.cached.push(graph);
         self.replayed += 1;
         Ok(GraphRun::Replayed)
     }
