@@ -1,7 +1,7 @@
 //! `pullback bench`: the front of the benchmark program.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::{Output, columns};
+use crate::output::{StandardOutput, columns};
 use crate::{bench_overlap, bench_workers};
 use clap::Args;
 use pullback::Device;
@@ -82,10 +82,12 @@ pub struct BenchArgs {
 ///
 /// # Errors
 /// If there is no such workload, or one fails.
-pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &BenchArgs, out: &mut StandardOutput) -> CliResult {
     if arguments.workloads == ["workers"] {
         return match (&arguments.plot, &arguments.record) {
-            (Some(_), Some(_)) => Err(Failure::usage("--plot and --record are two runs")),
+            (Some(_), Some(_)) => Err(Failure::usage(
+                "--plot and --record cannot be combined: each is a run of its own",
+            )),
             (Some(path), None) => bench_overlap::plot(path, arguments.json, out),
             (None, Some(path)) => bench_overlap::record(path, arguments.tokens, out),
             (None, None) => bench_workers::run(arguments.largest, arguments.json, out),

@@ -6,7 +6,7 @@
 //! which is complete when backward is.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::{Output, columns};
+use crate::output::{StandardOutput, columns};
 use pullback::{Group, Tensor};
 use pullback_nn::Module;
 use pullback_nn::models::{Gpt, GptConfig};
@@ -34,7 +34,7 @@ const STEPS: usize = 5;
 
 /// A bandwidth.
 #[derive(Serialize)]
-struct Row {
+struct BandwidthRow {
     bandwidth_mb_per_s: f64,
     /// Of all buckets, one after the other.
     communication_ms: f64,
@@ -105,7 +105,7 @@ pub fn tokens(config: &GptConfig, batch: usize, length: usize) -> (Tensor, Tenso
 ///
 /// # Errors
 /// If a step fails, or the plot cannot be written.
-pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
+pub fn plot(path: &Path, json: bool, out: &mut StandardOutput) -> CliResult {
     let free = Network { latency: Duration::ZERO, bandwidth: f64::INFINITY };
     let mut rows = vec![];
     for megabytes in BANDWIDTHS {
@@ -118,7 +118,7 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
         let communication: f64 = times.sum();
         let hidden = 1.0 - (overlapped.waited / communication).clamp(0.0, 1.0);
         let possible = ((overlapped.backward - overlapped.first) / communication).min(1.0);
-        rows.push(Row {
+        rows.push(BandwidthRow {
             bandwidth_mb_per_s: megabytes,
             communication_ms: communication * 1e3,
             overlapped_ms: overlapped.time * 1e3,
@@ -128,7 +128,8 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
             possible,
         });
     }
-    let points = |of: fn(&Row) -> f64| rows.iter().map(|r| (r.bandwidth_mb_per_s, of(r))).collect();
+    let points =
+        |of: fn(&BandwidthRow) -> f64| rows.iter().map(|r| (r.bandwidth_mb_per_s, of(r))).collect();
     Chart::new("A step of a GPT: time against bandwidth")
         .x_label("bandwidth, MB/s")
         .y_label("ms")
@@ -172,7 +173,7 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
 ///
 /// # Errors
 /// If a step fails, or the file cannot be written.
-pub fn record(path: &Path, length: usize, out: &mut Output) -> CliResult {
+pub fn record(path: &Path, length: usize, out: &mut StandardOutput) -> CliResult {
     if !(1..=GPT2.length).contains(&length) {
         let message = format!("--tokens {length} is not between 1 and {}", GPT2.length);
         return Err(Failure::usage(message));

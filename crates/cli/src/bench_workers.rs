@@ -4,14 +4,14 @@
 //! worker (by `launch`, mpirun or slurm) it measures the group it belongs to, and worker 0 prints.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::{Output, columns};
+use crate::output::{StandardOutput, columns};
 use pullback::Group;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 
 /// A measured size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Row {
+struct MessageSizeRow {
     engine: String,
     workers: usize,
     bytes: usize,
@@ -29,7 +29,7 @@ const SIZES: [usize; 2] = [2, 4];
 ///
 /// # Errors
 /// If a group cannot be started, or fails.
-pub fn run(largest: usize, json: bool, out: &mut Output) -> CliResult {
+pub fn run(largest: usize, json: bool, out: &mut StandardOutput) -> CliResult {
     let group = pullback_workers::init()?;
     let rows = if group.size() > 1 {
         measure(&group, largest)?
@@ -63,7 +63,7 @@ pub fn run(largest: usize, json: bool, out: &mut Output) -> CliResult {
 }
 
 /// Measures an all-reduce of f32 of each size.
-fn measure(group: &Group, largest: usize) -> pullback::Result<Vec<Row>> {
+fn measure(group: &Group, largest: usize) -> pullback::Result<Vec<MessageSizeRow>> {
     let sizes = (10..).step_by(2).map(|power| 1usize << power);
     let mut sizes: Vec<usize> = sizes.take_while(|&bytes| bytes <= largest << 20).collect();
     // The usual size of a bucket.
@@ -78,7 +78,7 @@ fn measure(group: &Group, largest: usize) -> pullback::Result<Vec<Row>> {
         let mut times = pullback_workers::all_reduce_times(group, bytes, repetitions)?;
         times.sort();
         let median = times[times.len() / 2].as_secs_f64();
-        rows.push(Row {
+        rows.push(MessageSizeRow {
             engine: group.engine().to_string(),
             workers: group.size(),
             bytes,
@@ -91,7 +91,7 @@ fn measure(group: &Group, largest: usize) -> pullback::Result<Vec<Row>> {
 }
 
 /// Processes that measure.
-fn launched(workers: usize, largest: usize) -> CliResult<Vec<Row>> {
+fn launched(workers: usize, largest: usize) -> CliResult<Vec<MessageSizeRow>> {
     let program = std::env::current_exe()?;
     let output = Command::new(&program)
         .args(["launch", "-n", &workers.to_string(), "--"])

@@ -3,7 +3,7 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::grad;
-use crate::output::{Output, columns};
+use crate::output::{StandardOutput, columns};
 use clap::Args;
 use pullback::check::Check;
 use pullback::{
@@ -44,7 +44,7 @@ pub struct CheckArgs {
 ///
 /// # Errors
 /// If something differs.
-pub fn run(arguments: &CheckArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &CheckArgs, out: &mut StandardOutput) -> CliResult {
     if !arguments.tolerance.is_finite() || arguments.tolerance <= 0.0 {
         return Err(Failure::usage(format!(
             "--tolerance is {}, which is not a positive number",
@@ -75,7 +75,7 @@ struct Finding {
 }
 
 /// All derivatives of an expression, three ways.
-fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut Output) -> CliResult {
+fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut StandardOutput) -> CliResult {
     let inputs = graph.arguments();
     let f = |x: &Vec<Tensor>| graph.value(x);
     if !f(&inputs).dtype().is_float() {
@@ -222,7 +222,7 @@ fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
 }
 
 /// A sample check of the whole library.
-fn installation(arguments: &CheckArgs, out: &mut Output) -> CliResult {
+fn installation(arguments: &CheckArgs, out: &mut StandardOutput) -> CliResult {
     let findings = [
         Finding { what: "processor".into(), found: Ok(processor()) },
         Finding {
@@ -362,7 +362,7 @@ fn compiled() -> Result<String, String> {
 }
 
 impl Finding {
-    fn print(&self, out: &mut Output) -> std::io::Result<()> {
+    fn print(&self, out: &mut StandardOutput) -> std::io::Result<()> {
         let (mark, text) = match &self.found {
             Ok(text) => (out.good("ok"), text),
             Err(text) => (out.bad("WRONG"), text),
@@ -376,7 +376,7 @@ impl Finding {
     }
 }
 
-fn print_json(value: &serde_json::Value, out: &mut Output) -> CliResult {
+fn print_json(value: &serde_json::Value, out: &mut StandardOutput) -> CliResult {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::failed(e.to_string()))?;
     Ok(out.line(text)?)
 }

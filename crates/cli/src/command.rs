@@ -1,7 +1,7 @@
 //! The command line: subcommands, options for all of them, help.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::{ColourChoice, Output};
+use crate::output::{ColourChoice, StandardOutput};
 use crate::{
     bench, check, completions, devices, explain, explore, grad, launch, ops, simulate, train,
 };
@@ -87,7 +87,7 @@ pub fn run(words: Vec<OsString>) -> CliResult {
     }
     // Kernels would panic with the same sentence.
     pullback::backend::instruction_set()?;
-    let mut out = Output::new(line.color);
+    let mut out = StandardOutput::new(line.color);
     let outcome = match line.command {
         Command::Train(arguments) => train::run(&arguments, &mut out),
         Command::Grad(arguments) => grad::run(&arguments, &mut out),

@@ -2,7 +2,7 @@
 
 use crate::command::CommandLine;
 use crate::failure::CliResult;
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
@@ -22,7 +22,7 @@ pub struct CompletionsArgs {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn run(arguments: &CompletionsArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &CompletionsArgs, out: &mut StandardOutput) -> CliResult {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "pullback", &mut script);
     Ok(out.line(String::from_utf8_lossy(&script).trim_end())?)

@@ -1,7 +1,7 @@
 //! `pullback devices`: what this machine has to compute on.
 
 use crate::failure::CliResult;
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::Args;
 
 /// What `pullback devices` takes.
@@ -16,7 +16,7 @@ pub struct DevicesArgs {}
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn run(_: &DevicesArgs, out: &mut Output) -> CliResult {
+pub fn run(_: &DevicesArgs, out: &mut StandardOutput) -> CliResult {
     for line in pullback::backend::device_report() {
         out.line(&line)?;
     }

@@ -2,8 +2,10 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::grad;
-use crate::models::{self, Cnn, Gpt, LstmModel, Mlp, ModelKind, Size, TextModel};
-use crate::output::{Output, columns};
+use crate::models::{
+    self, BlockCnn, BlockGpt, BlockMlp, LstmModel, ModelKind, ModelSize, TextModel,
+};
+use crate::output::{StandardOutput, columns};
 use clap::Args;
 use pullback::{
     DType, Device, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree,
@@ -63,10 +65,10 @@ pub struct ExplainArgs {
 }
 
 /// What was compiled.
-struct Compiled {
+struct ExplainedFunction {
     what: String,
     stages: Vec<(&'static str, Program)>,
-    made: Specialised,
+    specialisation: Specialised,
     /// The GPU that it was compiled for, which is not there.
     absent: Option<Device>,
 }
@@ -79,16 +81,16 @@ pub const MODELS: [&str; 4] = ["mlp", "cnn", "gpt", "lstm"];
 /// # Errors
 /// If there is no such model, or it cannot be compiled.
 pub fn model(name: &str) -> CliResult<program::Compiled> {
-    let Compiled { what, stages, made, .. } = named(name)?;
+    let ExplainedFunction { what, stages, specialisation: made, .. } = named(name)?;
     let stages = stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect();
-    Ok(program::Compiled { what, stages, made: Some(made) })
+    Ok(program::Compiled { what, stages, specialisation: Some(made) })
 }
 
 /// Compiles and prints.
 ///
 /// # Errors
 /// If there is no such model or stage, or it cannot be compiled.
-pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &ExplainArgs, out: &mut StandardOutput) -> CliResult {
     let device = match &arguments.device {
         None => Device::Cpu,
         Some(name) => {
@@ -104,7 +106,7 @@ pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
         None => None,
     };
     if arguments.dot {
-        let last = chosen.unwrap_or(&compiled.made.program);
+        let last = chosen.unwrap_or(&compiled.specialisation.program);
         return Ok(out.line(last.to_dot().trim_end())?);
     }
     if arguments.json {
@@ -117,7 +119,7 @@ pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
     print(&compiled, arguments, out)
 }
 
-fn compile(arguments: &ExplainArgs) -> CliResult<Compiled> {
+fn compile(arguments: &ExplainArgs) -> CliResult<ExplainedFunction> {
     let name = arguments.model.as_str();
     if !MODELS.contains(&name) {
         let word = name.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -139,18 +141,20 @@ fn compile(arguments: &ExplainArgs) -> CliResult<Compiled> {
 }
 
 /// A training step of a model.
-fn named(name: &str) -> CliResult<Compiled> {
+fn named(name: &str) -> CliResult<ExplainedFunction> {
     pullback::manual_seed(0);
     // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the
     // same.
-    let size = Size { width: 64, layers: 2, heads: 4, context: 32, dropout: 0.0 };
+    let size = ModelSize { width: 64, layers: 2, heads: 4, context: 32, dropout: 0.0 };
     let (key, other) = Key::new(0).split();
     let images = || (key.uniform([64, 1, 8, 8], DType::F32, 0.0, 1.0), other.randint([64], 0, 10));
     let texts = || (key.randint([8, 32], 0, 65), other.randint([8, 32], 0, 65));
     match name {
-        "mlp" => classifier(ModelKind::Mlp, &Mlp::new(&size), images()),
-        "cnn" => classifier(ModelKind::Cnn, &Cnn::new(&Size { width: 16, ..size }), images()),
-        "gpt" => reader(ModelKind::Gpt, &Gpt::new(65, &size), texts()),
+        "mlp" => classifier(ModelKind::Mlp, &BlockMlp::new(&size), images()),
+        "cnn" => {
+            classifier(ModelKind::Cnn, &BlockCnn::new(&ModelSize { width: 16, ..size }), images())
+        }
+        "gpt" => reader(ModelKind::Gpt, &BlockGpt::new(65, &size), texts()),
         _ => reader(ModelKind::Lstm, &LstmModel::new(65, &size), texts()),
     }
 }
@@ -159,7 +163,7 @@ fn classifier(
     kind: ModelKind,
     model: &(impl Layer + Module),
     batch: (Tensor, Tensor),
-) -> CliResult<Compiled> {
+) -> CliResult<ExplainedFunction> {
     step(kind, model, batch, |x| model.forward(x))
 }
 
@@ -167,7 +171,7 @@ fn reader(
     kind: ModelKind,
     model: &(impl TextModel + Module),
     batch: (Tensor, Tensor),
-) -> CliResult<Compiled> {
+) -> CliResult<ExplainedFunction> {
     step(kind, model, batch, |x| model.scores(x))
 }
 
@@ -177,7 +181,7 @@ fn step(
     model: &impl Module,
     batch: (Tensor, Tensor),
     scores: impl Fn(&Tensor) -> Tensor,
-) -> CliResult<Compiled> {
+) -> CliResult<ExplainedFunction> {
     let optimizer = Adam::default().over(model.parameters())?;
     let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
         optimizer.zero_grad();
@@ -197,7 +201,7 @@ fn step(
 }
 
 /// An expression and its gradient.
-fn expression(arguments: &ExplainArgs) -> CliResult<Compiled> {
+fn expression(arguments: &ExplainArgs) -> CliResult<ExplainedFunction> {
     let graph = grad::graph(&arguments.model, &arguments.assignments)?;
     let inputs = graph.arguments();
     if !graph.value(&inputs).dtype().is_float() {
@@ -211,7 +215,7 @@ fn compiled<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(
     what: String,
     f: &Jit<T, Y, F>,
     x: &T,
-) -> CliResult<Compiled> {
+) -> CliResult<ExplainedFunction> {
     let stages = f.stages(x)?;
     f.call(x)?;
     let mut explanation = f.explain();
@@ -224,19 +228,19 @@ fn compiled<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(
         explanation.join(&profile);
     }
     match explanation.specialisations.pop() {
-        Some(made) => Ok(Compiled { what, stages, made, absent: None }),
+        Some(made) => Ok(ExplainedFunction { what, stages, specialisation: made, absent: None }),
         None => Err(Failure::failed("it was not compiled")),
     }
 }
 
 /// The step as it would be compiled for a GPU that is not there.
-fn without_device(compiled: Compiled, device: Device) -> CliResult<Compiled> {
+fn without_device(compiled: ExplainedFunction, device: Device) -> CliResult<ExplainedFunction> {
     let Some((_, traced)) = compiled.stages.into_iter().next() else {
         return Err(Failure::failed("it was not traced"));
     };
     let traced = traced.on_device(device);
     let stages = compiled_stages(&traced)?;
-    let mut made = compiled.made;
+    let mut made = compiled.specialisation;
     made.passes = stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect();
     made.program = stages.last().map_or_else(|| traced.clone(), |stage| stage.program.clone());
     made.device_kernels = device_kernels(&made.program)?;
@@ -247,11 +251,16 @@ fn without_device(compiled: Compiled, device: Device) -> CliResult<Compiled> {
     }
     let stages = stages.into_iter().map(|stage| (stage.name, stage.program));
     let stages = std::iter::once(("trace", traced)).chain(stages).collect();
-    Ok(Compiled { what: compiled.what, stages, made, absent: Some(device) })
+    Ok(ExplainedFunction {
+        what: compiled.what,
+        stages,
+        specialisation: made,
+        absent: Some(device),
+    })
 }
 
 /// The program after the last pass of this name: some run more than once.
-fn stage<'a>(compiled: &'a Compiled, name: &str) -> CliResult<&'a Program> {
+fn stage<'a>(compiled: &'a ExplainedFunction, name: &str) -> CliResult<&'a Program> {
     match compiled.stages.iter().rfind(|(known, _)| *known == name) {
         Some((_, program)) => Ok(program),
         None => {
@@ -266,8 +275,12 @@ fn stage<'a>(compiled: &'a Compiled, name: &str) -> CliResult<&'a Program> {
     }
 }
 
-fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliResult {
-    let made = &compiled.made;
+fn print(
+    compiled: &ExplainedFunction,
+    arguments: &ExplainArgs,
+    out: &mut StandardOutput,
+) -> CliResult {
+    let made = &compiled.specialisation;
     out.heading(&compiled.what)?;
     if let (Some((_, first)), false) = (compiled.stages.first(), arguments.summary) {
         out.line("")?;
@@ -348,11 +361,11 @@ fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliR
     ))?)
 }
 
-fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
+fn to_json(compiled: &ExplainedFunction, arguments: &ExplainArgs) -> CliResult<Value> {
     let read = |program: &Program| -> CliResult<Value> {
         serde_json::from_str(&program.to_json()).map_err(|e| Failure::failed(e.to_string()))
     };
-    let made = &compiled.made;
+    let made = &compiled.specialisation;
     let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let mut stages = Vec::new();
     let wanted = |name: &str| arguments.stage.as_ref().is_none_or(|stage| stage == name);

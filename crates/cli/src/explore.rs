@@ -2,9 +2,9 @@
 
 use crate::explain;
 use crate::failure::{CliResult, Failure};
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::Args;
-use pullback_explore::answer::recording::Opened;
+use pullback_explore::answer::recording::OpenedRecording;
 use pullback_explore::answer::run::is_run;
 use pullback_explore::answer::start::{EXAMPLES, values_of};
 use pullback_explore::expression::assignment;
@@ -52,10 +52,11 @@ pub struct ExploreArgs {
 ///
 /// # Errors
 /// If what was named is neither of these, or the address is in use.
-pub fn run(arguments: &ExploreArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &ExploreArgs, out: &mut StandardOutput) -> CliResult {
     let mut explorer = Explorer::new(subject(arguments)?);
     explorer.models = (&explain::MODELS, |name| {
-        explain::model(name).map_err(|failure| pullback_explore::Problem::engine(failure.message))
+        explain::model(name)
+            .map_err(|failure| pullback_explore::ExplorerError::engine(failure.message))
     });
     if let Some(path) = &arguments.out {
         let page = written(&explorer)?;
@@ -111,7 +112,7 @@ fn subject(arguments: &ExploreArgs) -> CliResult<Subject> {
     }
     if path.is_file() {
         no_values("a recording")?;
-        return Ok(Subject::Recording(Box::new(Opened::file(path)?)));
+        return Ok(Subject::Recording(Box::new(OpenedRecording::file(path)?)));
     }
     let looks_like_path = what.contains(std::path::MAIN_SEPARATOR) && !what.contains([' ', '('])
         || Path::new(what).extension().is_some_and(|e| e == "pullback");

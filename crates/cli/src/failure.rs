@@ -1,7 +1,7 @@
 //! How a command fails: a message and an exit code.
 
 use pullback_explore::expression::Diagnostic;
-use pullback_explore::{Problem, ProblemKind};
+use pullback_explore::{ExplorerError, ExplorerErrorKind};
 use std::fmt;
 use std::io;
 
@@ -50,14 +50,16 @@ impl From<Diagnostic> for Failure {
 
 impl From<pullback::Error> for Failure {
     fn from(error: pullback::Error) -> Failure {
-        Problem::from(error).into()
+        ExplorerError::from(error).into()
     }
 }
 
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
+impl From<ExplorerError> for Failure {
+    fn from(problem: ExplorerError) -> Failure {
         match problem.kind {
-            ProblemKind::Expression | ProblemKind::Limit => Failure::usage(problem.to_string()),
+            ExplorerErrorKind::Expression | ExplorerErrorKind::Limit => {
+                Failure::usage(problem.to_string())
+            }
             _ => Failure::failed(problem.to_string()),
         }
     }

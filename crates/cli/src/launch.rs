@@ -45,7 +45,7 @@ pub fn run(arguments: &LaunchArgs) -> CliResult {
         let message = format!("--min-workers {least} is not between 1 and the {workers} workers");
         return Err(Failure::usage(message));
     }
-    let request = pullback_workers::Launch {
+    let request = pullback_workers::WorkerLaunch {
         command: arguments.command.clone(),
         workers: arguments.workers as usize,
         restarts: arguments.restarts as usize,

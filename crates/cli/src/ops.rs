@@ -4,7 +4,7 @@
 //! `docs/conventions.md`; both files are kept fresh by tests, and are part of this program.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::Args;
 use pullback_explore::expression::{did_you_mean, near};
 use serde_json::json;
@@ -56,7 +56,7 @@ struct OpRow {
 ///
 /// # Errors
 /// If there is none of the name.
-pub fn run(arguments: &OpsArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &OpsArgs, out: &mut StandardOutput) -> CliResult {
     let mut all = entries();
     if arguments.primitives {
         all.retain(|entry| entry.primitive);
@@ -95,7 +95,7 @@ pub fn run(arguments: &OpsArgs, out: &mut Output) -> CliResult {
     }
 }
 
-fn full(entry: &OpRow, out: &mut Output) -> CliResult {
+fn full(entry: &OpRow, out: &mut StandardOutput) -> CliResult {
     out.heading(&entry.name)?;
     let kind = if entry.primitive { "a row of the op table" } else { &entry.group };
     out.line(format!("  {}", out.faint(kind)))?;
@@ -117,7 +117,7 @@ fn full(entry: &OpRow, out: &mut Output) -> CliResult {
     Ok(())
 }
 
-fn list(all: &[OpRow], out: &mut Output) -> CliResult {
+fn list(all: &[OpRow], out: &mut StandardOutput) -> CliResult {
     let mut group = "";
     for entry in all {
         if entry.group != group {

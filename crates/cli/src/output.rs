@@ -31,17 +31,17 @@ impl ColourChoice {
 }
 
 /// Standard output.
-pub struct Output {
+pub struct StandardOutput {
     stream: Box<dyn Write>,
     coloured: bool,
 }
 
-impl Output {
+impl StandardOutput {
     /// Standard output with or without colours.
-    pub fn new(colour: ColourChoice) -> Output {
+    pub fn new(colour: ColourChoice) -> StandardOutput {
         let stdout = io::stdout();
         let coloured = colour.on(&stdout);
-        Output { stream: Box::new(BufWriter::new(stdout.lock())), coloured }
+        StandardOutput { stream: Box::new(BufWriter::new(stdout.lock())), coloured }
     }
 
     /// Prints nothing from now on, and leaves standard output to others.
@@ -60,7 +60,7 @@ impl Output {
     /// A heading.
     ///
     /// # Errors
-    /// As [`Output::line`].
+    /// As [`StandardOutput::line`].
     pub fn heading(&mut self, text: &str) -> io::Result<()> {
         let text = self.bold(text);
         self.line(text)
@@ -69,7 +69,7 @@ impl Output {
     /// What was written so far is shown.
     ///
     /// # Errors
-    /// As [`Output::line`].
+    /// As [`StandardOutput::line`].
     pub fn flush(&mut self) -> io::Result<()> {
         self.stream.flush()
     }

@@ -1,12 +1,12 @@
 //! `pullback simulate`: the step time of many workers, from a recorded schedule.
 
 use crate::failure::{CliResult, Failure};
-use crate::output::{Output, columns};
+use crate::output::{StandardOutput, columns};
 use crate::simulate_training;
 use clap::Args;
 use pullback_workers::simulate::{
-    Algorithm, Bucket, Cluster, Link, Prediction, Schedule, Sharding, all_reduce, predict,
-    predict_reducing,
+    Algorithm, Bucket, Link, Prediction, Sharding, SimulatedCluster, WorkerSchedule, all_reduce,
+    predict, predict_reducing,
 };
 use pullback_workers::{Network, delayed, engine_times, replay};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub struct SimulateArgs {
 /// A step as `DataParallel` records it; times are in seconds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Recorded {
+struct RecordedStep {
     forward: f64,
     backward: f64,
     #[serde(default)]
@@ -85,7 +85,7 @@ struct RecordedBucket {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct SimulationRow<'a> {
     workers: usize,
     algorithm: &'a str,
     sharding: &'a str,
@@ -101,7 +101,7 @@ const SHARDINGS: [(&str, Sharding); 3] =
 ///
 /// # Errors
 /// If the schedule cannot be read, or a number makes no sense.
-pub fn run(arguments: &SimulateArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &SimulateArgs, out: &mut StandardOutput) -> CliResult {
     let given = [&arguments.workers, &arguments.check, &arguments.train];
     if given.into_iter().flatten().any(|&workers| workers == 0) {
         return Err(Failure::usage("--workers: a group has one worker at least"));
@@ -121,7 +121,7 @@ pub fn run(arguments: &SimulateArgs, out: &mut Output) -> CliResult {
             let mut measured: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
             measured.sort_by(f64::total_cmp);
             let measured = measured[measured.len() / 2];
-            Ok(Run { schedule: schedule.clone(), engine, measured })
+            Ok(MeasuredRun { schedule: schedule.clone(), engine, measured })
         });
     }
     let mut rows = vec![];
@@ -137,10 +137,14 @@ pub fn run(arguments: &SimulateArgs, out: &mut Output) -> CliResult {
     print(&rows, arguments.json, out)
 }
 
-fn print(rows: &[(usize, &str, &str, Prediction)], json: bool, out: &mut Output) -> CliResult {
+fn print(
+    rows: &[(usize, &str, &str, Prediction)],
+    json: bool,
+    out: &mut StandardOutput,
+) -> CliResult {
     if json {
         for (workers, algorithm, sharding, predicted) in rows {
-            let row = Row {
+            let row = SimulationRow {
                 workers: *workers,
                 algorithm,
                 sharding,
@@ -169,9 +173,9 @@ fn print(rows: &[(usize, &str, &str, Prediction)], json: bool, out: &mut Output)
 }
 
 /// Steps that were measured.
-pub struct Run {
+pub struct MeasuredRun {
     /// What a worker does, without a network.
-    pub schedule: Schedule,
+    pub schedule: WorkerSchedule,
     /// How long the engine takes for each bucket.
     pub engine: Vec<f64>,
     /// How long a step took with the network.
@@ -183,11 +187,11 @@ pub struct Run {
 fn beside(
     arguments: &SimulateArgs,
     workers: &[usize],
-    out: &mut Output,
-    measure: impl Fn(usize, Network) -> CliResult<Run>,
+    out: &mut StandardOutput,
+    measure: impl Fn(usize, Network) -> CliResult<MeasuredRun>,
 ) -> CliResult {
     let link = link(arguments.latency, arguments.bandwidth)?;
-    let cluster = Cluster { between: link, inside: link, machine: 1 };
+    let cluster = SimulatedCluster { between: link, inside: link, machine: 1 };
     let heading =
         ["workers", "computing ms", "engine ms", "predicted ms", "measured ms", "difference"];
     let mut table = vec![heading.map(String::from).to_vec()];
@@ -197,7 +201,7 @@ fn beside(
         let latency = ring(0.0);
         let bandwidth = 1.0 / (ring(1.0) - latency).max(f64::MIN_POSITIVE);
         let network = Network { latency: Duration::from_secs_f64(latency), bandwidth };
-        let Run { schedule, engine, measured } = measure(workers, network)?;
+        let MeasuredRun { schedule, engine, measured } = measure(workers, network)?;
         let buckets = schedule.buckets.iter().zip(&engine);
         let times: Vec<f64> = buckets.map(|(bucket, own)| ring(bucket.bytes).max(*own)).collect();
         let predicted = predict_reducing(&schedule, &times).step;
@@ -213,11 +217,11 @@ fn beside(
     Ok(columns(&table, &[0, 1, 2, 3, 4, 5]).iter().try_for_each(|line| out.line(line))?)
 }
 
-fn read(path: &Path) -> CliResult<Schedule> {
+fn read(path: &Path) -> CliResult<WorkerSchedule> {
     let text = std::fs::read_to_string(path);
     let path = path.display();
     let text = text.map_err(|error| Failure::failed(format!("{path}: {error}")))?;
-    let recorded: Recorded = serde_json::from_str(&text)
+    let recorded: RecordedStep = serde_json::from_str(&text)
         .map_err(|error| Failure::failed(format!("{path} is not a schedule: {error}")))?;
     let times = [recorded.forward, recorded.backward, recorded.update];
     let of_buckets = recorded.buckets.iter().flat_map(|bucket| [bucket.bytes, bucket.ready]);
@@ -233,7 +237,7 @@ fn read(path: &Path) -> CliResult<Schedule> {
         )));
     }
     let buckets = recorded.buckets.iter();
-    Ok(Schedule {
+    Ok(WorkerSchedule {
         forward: recorded.forward,
         backward: recorded.backward,
         update: recorded.update,
@@ -249,11 +253,11 @@ fn link(latency: f64, bandwidth: f64) -> CliResult<Link> {
     Ok(Link { latency: latency * 1e-6, bandwidth: bandwidth * 1e9 })
 }
 
-fn cluster(arguments: &SimulateArgs) -> CliResult<Cluster> {
+fn cluster(arguments: &SimulateArgs) -> CliResult<SimulatedCluster> {
     if arguments.machine == 0 {
         return Err(Failure::usage("--machine: a machine has one worker at least"));
     }
-    Ok(Cluster {
+    Ok(SimulatedCluster {
         between: link(arguments.latency, arguments.bandwidth)?,
         inside: link(arguments.latency_inside, arguments.bandwidth_inside)?,
         machine: arguments.machine,

@@ -9,13 +9,13 @@
 
 use crate::bench_overlap::{SMALL, tokens};
 use crate::failure::CliResult;
-use crate::simulate::Run;
+use crate::simulate::MeasuredRun;
 use pullback::Group;
 use pullback_nn::Module;
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::parallel::{BucketTime, DataParallel, StepSchedule};
-use pullback_workers::simulate::{Bucket, Schedule};
+use pullback_workers::simulate::{Bucket, WorkerSchedule};
 use pullback_workers::{Network, delayed, engine_times};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const ROUNDS: usize = 4;
 
 /// What one worker saw.
 #[derive(Default)]
-struct Seen {
+struct WorkerMeasurement {
     engine: Vec<f64>,
     schedules: Vec<StepSchedule>,
     with_network: Vec<Duration>,
@@ -39,13 +39,13 @@ struct Seen {
 ///
 /// # Errors
 /// If a step fails.
-pub fn train(workers: usize, network: Network) -> CliResult<Run> {
+pub fn train(workers: usize, network: Network) -> CliResult<MeasuredRun> {
     let threads = pullback::threads();
     pullback::set_threads(1);
     let seen = pullback_workers::threads(workers, |group| {
         let free = Network { latency: Duration::ZERO, bandwidth: f64::INFINITY };
         let groups = [delayed(&group, free), delayed(&group, network)];
-        let mut seen = Seen::default();
+        let mut seen = WorkerMeasurement::default();
         for _ in 0..ROUNDS {
             for (number, group) in groups.iter().enumerate() {
                 let (schedules, times) = steps(group)?;
@@ -63,14 +63,14 @@ pub fn train(workers: usize, network: Network) -> CliResult<Run> {
     pullback::set_threads(threads);
     let seen = seen?;
     let measured = quartile(seen[0].with_network.iter().map(Duration::as_secs_f64));
-    Ok(Run { schedule: slowest(&seen), engine: seen[0].engine.clone(), measured })
+    Ok(MeasuredRun { schedule: slowest(&seen), engine: seen[0].engine.clone(), measured })
 }
 
 /// One step, as it was seen.
-fn of_step(step: &StepSchedule) -> Schedule {
+fn of_step(step: &StepSchedule) -> WorkerSchedule {
     let bucket = |b: &BucketTime| Bucket { bytes: b.bytes as f64, ready: b.ready };
     let buckets = step.buckets.iter().map(bucket).collect();
-    Schedule { forward: step.forward, backward: step.backward, update: 0.0, buckets }
+    WorkerSchedule { forward: step.forward, backward: step.backward, update: 0.0, buckets }
 }
 
 fn steps(group: &Group) -> pullback::Result<(Vec<StepSchedule>, Vec<Duration>)> {
@@ -103,7 +103,7 @@ fn quartile(values: impl Iterator<Item = f64>) -> f64 {
 
 /// A bucket is reduced when the last worker has it, so of each moment the latest counts: of the
 /// workers in a step, and the lower quartile of the steps.
-fn slowest(seen: &[Seen]) -> Schedule {
+fn slowest(seen: &[WorkerMeasurement]) -> WorkerSchedule {
     let steps = seen.iter().map(|seen| seen.schedules.len()).min().unwrap_or(0);
     let latest = |moment: &dyn Fn(&StepSchedule) -> f64| {
         let of_step =
@@ -118,5 +118,5 @@ fn slowest(seen: &[Seen]) -> Schedule {
     });
     let buckets: Vec<Bucket> = buckets.collect();
     let backward = (latest(&|step| step.forward + step.backward) - forward).max(0.0);
-    Schedule { forward, backward, update: 0.0, buckets }
+    WorkerSchedule { forward, backward, update: 0.0, buckets }
 }

@@ -227,7 +227,7 @@ fn text_is_learnt_and_written() {
 fn assert_refused_texts_leave_nothing(place: &Path) {
     #[rustfmt::skip]
     let cases: [(&[u8], &str); 3] = [
-        (b"",             " is empty: there is nothing to learn"),
+        (b"",             " is empty: there is no text to train on"),
         (b"a few words",  "the text has 11 tokens, which is less than a window of --context 64"),
         (b"caf\xe9 noir", "the byte at offset 3 is not UTF-8 text"),
     ];

@@ -76,7 +76,7 @@ static LIVE: LeadSum = LeadSum::new();
 /// The most that was live before some bytes were freed, since the last reset. The peak is this or
 /// what is live now: so only freeing compares.
 static PEAK: AtomicU64 = AtomicU64::new(0);
-static SHARED: Mutex<Store> = Mutex::new(Store::new());
+static SHARED: Mutex<BlockStore> = Mutex::new(BlockStore::new());
 /// Zero means the default.
 static CACHE_LIMIT: AtomicUsize = AtomicUsize::new(0);
 
@@ -146,7 +146,7 @@ fn ask_for_huge_pages(ptr: NonNull<u8>, size: usize) {
 fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 
 /// The shared store: cached blocks of all classes, oldest first, with the time they were freed.
-struct Store {
+struct BlockStore {
     classes: Vec<VecDeque<(CachedBlock, u64)>>,
     cached: usize,
     clock: u64,
@@ -159,13 +159,19 @@ struct CachedBlock(NonNull<u8>);
 // SAFETY: a cached block belongs to the store alone.
 unsafe impl Send for CachedBlock {}
 
-fn shared() -> MutexGuard<'static, Store> {
+fn shared() -> MutexGuard<'static, BlockStore> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Store {
-    const fn new() -> Store {
-        Store { classes: Vec::new(), cached: 0, clock: 0, threads: Vec::new(), retired: (0, 0) }
+impl BlockStore {
+    const fn new() -> BlockStore {
+        BlockStore {
+            classes: Vec::new(),
+            cached: 0,
+            clock: 0,
+            threads: Vec::new(),
+            retired: (0, 0),
+        }
     }
 
     fn take(&mut self, class: usize, size: usize) -> Option<NonNull<u8>> {
@@ -212,22 +218,22 @@ fn size_of_class(class: usize) -> usize {
 
 /// Head of a list of free blocks; the first word of a free block points at the next.
 #[derive(Clone, Copy)]
-struct List {
+struct FreeList {
     head: *mut u8,
     count: u32,
 }
 
-struct Local {
-    lists: [List; SMALL_CLASSES],
+struct ThreadCache {
+    lists: [FreeList; SMALL_CLASSES],
     counters: Arc<Counters>,
 }
 
-impl Local {
-    fn new() -> Local {
+impl ThreadCache {
+    fn new() -> ThreadCache {
         let counters = Arc::new(Counters::default());
         shared().threads.push(counters.clone());
-        let empty = List { head: std::ptr::null_mut(), count: 0 };
-        Local { lists: [empty; SMALL_CLASSES], counters }
+        let empty = FreeList { head: std::ptr::null_mut(), count: 0 };
+        ThreadCache { lists: [empty; SMALL_CLASSES], counters }
     }
 
     #[inline(always)]
@@ -267,7 +273,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         self.release();
         let mut shared = shared();
@@ -278,7 +284,7 @@ impl Drop for Local {
 }
 
 thread_local! {
-    static LOCAL: RefCell<Local> = RefCell::new(Local::new());
+    static LOCAL: RefCell<ThreadCache> = RefCell::new(ThreadCache::new());
 }
 
 impl Buffer {

@@ -1,10 +1,10 @@
 //! Collectives: memory of operands and results as bytes for an engine.
 //!
 //! An eager op, and one inside a program that is not compiled, is a call that returns when its
-//! result is complete ([`call`]). A compiled program starts it ([`Flight::start`]), computes on and
-//! waits for it later; the memory is then used by the group's own thread meanwhile. The plan keeps
-//! that memory for operand and result until the wait, and [`Landing`] waits before the memory of a
-//! run can go away, however the run ends.
+//! result is complete ([`call`]). A compiled program starts it ([`HostFlight::start`]), computes on
+//! and waits for it later; the memory is then used by the group's own thread meanwhile. The plan
+//! keeps that memory for operand and result until the wait, and [`WaitGuard`] waits before the
+//! memory of a run can go away, however the run ends.
 
 use crate::operand::{Sink, Source};
 use crate::{Buffer, pointwise};
@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Runs a collective with dense operands, and returns when its result is complete.
 pub(crate) fn call(op: &CollectiveOp, x: &[Source], out: Sink) -> Result<()> {
     let bytes = ByteRanges::new(x, out);
-    // SAFETY: operand and result are dense, overlap nowhere and are used by nobody else until this
+    // SAFETY: operand and result are dense, overlap nowhere and are not used elsewhere until this
     // returns.
     op.group.run(op.collective.name(), |group, sequence| unsafe { bytes.call(op, group, sequence) })
 }
 
 /// A collective of a program between its start and its wait.
 #[derive(Default)]
-pub(crate) struct Flight(Mutex<Option<Started>>);
+pub(crate) struct HostFlight(Mutex<Option<Started>>);
 
-impl Flight {
+impl HostFlight {
     fn started(&self) -> MutexGuard<'_, Option<Started>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +35,7 @@ impl Flight {
     ///
     /// # Safety
     /// The memory of operand and result is there, and neither the result is used nor the operand
-    /// written by anyone else, until [`Flight::wait`] or [`Landing`] has waited for this.
+    /// written by anyone else, until [`HostFlight::wait`] or [`WaitGuard`] has waited for this.
     pub(crate) unsafe fn start(
         &self,
         op: &Arc<CollectiveOp>,
@@ -69,9 +69,9 @@ impl Flight {
 
 /// Waits, when it is dropped, for all that were started and not waited for. Their results stay:
 /// who waits for one later gets its error.
-pub(crate) struct Landing<'a>(pub(crate) &'a [Arc<Flight>]);
+pub(crate) struct WaitGuard<'a>(pub(crate) &'a [Arc<HostFlight>]);
 
-impl Drop for Landing<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         for flight in self.0 {
             if let Some(started) = &*flight.started() {
@@ -89,7 +89,7 @@ struct ByteRanges {
 }
 
 // SAFETY: dereferenced only by `call`, whose caller promises that the memory is there and that
-// nobody else writes it.
+// nothing else writes it.
 unsafe impl Send for ByteRanges {}
 
 impl ByteRanges {
@@ -103,7 +103,7 @@ impl ByteRanges {
     }
 
     /// # Safety
-    /// The memory is there, the operand is written, the two do not overlap, and nobody else uses
+    /// The memory is there, the operand is written, the two do not overlap, and nothing else uses
     /// the result, or writes the operand, until this returns.
     unsafe fn call(
         &self,

@@ -61,11 +61,11 @@ use crate::par;
 use crate::simd::vectorised;
 use crate::walk::Walk;
 use lanes::{Gather, Lanes, Scatter};
-use passes::{BLOCK, PassInput, Passes, Rows, Run, To, W};
-use plan::{Plan, Planned};
+use passes::{BLOCK, PassInput, PassRun, Passes, Rows, TransformTarget, W};
+use plan::{FftElem, LinePlan};
 use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
-use real::{OnRows, Part, on_line};
-use shuffle::Shuffle;
+use real::{OnRows, SpectrumStep, on_line};
+use shuffle::LaneShuffle;
 
 /// Fewest elements per task.
 const TASK: usize = 1 << 13;
@@ -87,7 +87,7 @@ pub(crate) fn fft(f: Fft, x: Source, out: Sink) {
     }
 }
 
-fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
+fn typed<T: FftElem>(f: Fft, x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
@@ -96,7 +96,7 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
         Fft::Complex { axis, inverse } => {
             let n = x.shape[axis];
             let sign = if inverse { -one } else { one };
-            let (from, to, starts) = sides(axis, x, Kind::Pairs, out, Kind::Pairs);
+            let (from, to, starts) = sides(axis, x, LineElements::Pairs, out, LineElements::Pairs);
             let plan = T::plan(n);
             TransformJob { plan: &plan, from, to, signs: [sign, sign], before: None, after: None }
                 .run(&starts);
@@ -104,12 +104,12 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
         Fft::Real(axis) => {
             let n = x.shape[axis];
             let even = n.is_multiple_of(2);
-            let kind = if even { Kind::Halves } else { Kind::Reals };
-            let (from, to, starts) = sides(axis, x, kind, out, Kind::Pairs);
+            let kind = if even { LineElements::Halves } else { LineElements::Reals };
+            let (from, to, starts) = sides(axis, x, kind, out, LineElements::Pairs);
             let signs = [one, one];
             if even {
                 let halves = T::half_plan(n);
-                let after = Some(Part::Separate(&halves.roots));
+                let after = Some(SpectrumStep::Separate(&halves.roots));
                 TransformJob { plan: &halves.plan, from, to, signs, before: None, after }
                     .run(&starts);
             } else {
@@ -120,17 +120,17 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
         }
         Fft::Hermitian { axis, len } => {
             let even = len.is_multiple_of(2);
-            let kind = if even { Kind::Halves } else { Kind::Reals };
-            let (from, to, starts) = sides(axis, x, Kind::Pairs, out, kind);
+            let kind = if even { LineElements::Halves } else { LineElements::Reals };
+            let (from, to, starts) = sides(axis, x, LineElements::Pairs, out, kind);
             // Conjugates are transformed, which the parts before make.
             let signs = [one, -one];
             if even {
                 let halves = T::half_plan(len);
-                let before = Some(Part::Combine(&halves.roots));
+                let before = Some(SpectrumStep::Combine(&halves.roots));
                 TransformJob { plan: &halves.plan, from, to, signs, before, after: None }
                     .run(&starts);
             } else {
-                let (plan, before) = (T::plan(len), Some(Part::Extend));
+                let (plan, before) = (T::plan(len), Some(SpectrumStep::Extend));
                 TransformJob { plan: &plan, from, to, signs, before, after: None }.run(&starts);
             }
         }
@@ -139,7 +139,7 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
 
 /// What the elements of a line are.
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum LineElements {
     /// Pairs on the last axis.
     Pairs,
     /// Reals, an even number, of which two neighbours are a pair.
@@ -169,23 +169,23 @@ unsafe impl<T> Sync for Side<T> {}
 fn sides<T>(
     axis: usize,
     x: Source,
-    x_kind: Kind,
+    x_kind: LineElements,
     out: Sink,
-    out_kind: Kind,
+    out_kind: LineElements,
 ) -> (Side<T>, Side<T>, Walk<2>) {
     let strides = dense_strides(out.shape);
-    let side = |ptr: *mut u8, shape: &[usize], strides: &[isize], kind: Kind| {
+    let side = |ptr: *mut u8, shape: &[usize], strides: &[isize], kind: LineElements| {
         let (n, step) = (shape[axis], strides[axis]);
         let (rows, step, pair) = match kind {
-            Kind::Pairs => (n, step, Some(strides[shape.len() - 1])),
-            Kind::Halves => (n / 2, 2 * step, Some(step)),
-            Kind::Reals => (n, step, None),
+            LineElements::Pairs => (n, step, Some(strides[shape.len() - 1])),
+            LineElements::Halves => (n / 2, 2 * step, Some(step)),
+            LineElements::Reals => (n, step, None),
         };
         Side { ptr: ptr.cast(), rows, step, pair }
     };
     let from = side(x.ptr.cast_mut(), x.shape, x.strides, x_kind);
     let to = side(out.ptr, out.shape, &strides, out_kind);
-    let rank = x.shape.len() - usize::from(x_kind == Kind::Pairs);
+    let rank = x.shape.len() - usize::from(x_kind == LineElements::Pairs);
     let (mut shape, mut a, mut b) = (Shape::new(), Strides::new(), Strides::new());
     for i in (0..rank).filter(|&i| i != axis) {
         shape.push(x.shape[i]);
@@ -195,7 +195,7 @@ fn sides<T>(
     (from, to, Walk::new(&shape, [&a, &b]))
 }
 
-impl<T: Shuffle> Side<T> {
+impl<T: LaneShuffle> Side<T> {
     /// Whether a line is pairs one after the other.
     fn contiguous(&self) -> bool {
         self.step == 2 && self.pair == Some(1)
@@ -241,16 +241,16 @@ impl<T: Shuffle> Side<T> {
 }
 
 /// Scratch for a task, not to be read before it is written.
-struct Scratch<V> {
+struct FftScratch<V> {
     buffer: Buffer,
     len: usize,
     kind: std::marker::PhantomData<V>,
 }
 
-impl<V: Copy> Scratch<V> {
-    fn of(len: usize) -> Scratch<V> {
+impl<V: Copy> FftScratch<V> {
+    fn of(len: usize) -> FftScratch<V> {
         match Buffer::alloc(len * size_of::<V>()) {
-            Ok(buffer) => Scratch { buffer, len, kind: std::marker::PhantomData },
+            Ok(buffer) => FftScratch { buffer, len, kind: std::marker::PhantomData },
             Err(error) => panic!("fft: {error}"),
         }
     }
@@ -281,16 +281,16 @@ fn prefetch<T>(line: *const T, len: usize) {
 
 /// The transform of all lines.
 struct TransformJob<'a, T> {
-    plan: &'a Plan<T>,
+    plan: &'a LinePlan<T>,
     from: Side<T>,
     to: Side<T>,
     /// What imaginary parts are multiplied by, before and after.
     signs: [T; 2],
-    before: Option<Part<'a, T>>,
-    after: Option<Part<'a, T>>,
+    before: Option<SpectrumStep<'a, T>>,
+    after: Option<SpectrumStep<'a, T>>,
 }
 
-impl<T: Shuffle> TransformJob<'_, T> {
+impl<T: LaneShuffle> TransformJob<'_, T> {
     fn run(&self, starts: &Walk<2>) {
         let (count, len) = (starts.len(), self.plan.n);
         let near = self.from.near() && self.to.near();
@@ -321,7 +321,7 @@ impl<T: Shuffle> TransformJob<'_, T> {
         let s = starts.len().div_ceil(W);
         let row = s * BLOCK;
         let len = self.plan.n.max(self.from.rows).max(self.to.rows) * row;
-        let mut scratch = Scratch::<T>::of(2 * len);
+        let mut scratch = FftScratch::<T>::of(2 * len);
         let a = scratch.ptr();
         let b = a.wrapping_add(len);
         let source = if self.before.is_some() { a } else { b };
@@ -334,7 +334,7 @@ impl<T: Shuffle> TransformJob<'_, T> {
             vectorised(OnRows { part, h, s, from: a, to: b });
         }
         let from = PassInput::Rows(Rows::dense(b, s), s);
-        vectorised(Run { passes, from, a, b, to: To::Blocks });
+        vectorised(PassRun { passes, from, a, b, to: TransformTarget::Blocks });
         let mut end = passes.end(a, b);
         if let Some(part) = self.after {
             let to = if end == a { b } else { a };
@@ -352,15 +352,15 @@ impl<T: Shuffle> TransformJob<'_, T> {
         let (n, space) = (self.plan.n, self.plan.space());
         let [staged_in, staged_out] = [&self.from, &self.to].map(|side| !side.contiguous());
         let staged = |yes: bool, side: &Side<T>| {
-            Scratch::<T>::of(if yes { 2 * side.rows * starts.len() } else { 0 })
+            FftScratch::<T>::of(if yes { 2 * side.rows * starts.len() } else { 0 })
         };
         let mut input = staged(staged_in, &self.from);
         let mut output = staged(staged_out, &self.to);
         if staged_in {
             self.from.stage(starts, 0, input.slice());
         }
-        let mut spaces = Scratch::<T>::of(2 * space);
-        let mut pairs = Scratch::<T>::of(if self.before.is_some() { 2 * n } else { 0 });
+        let mut spaces = FftScratch::<T>::of(2 * space);
+        let mut pairs = FftScratch::<T>::of(if self.before.is_some() { 2 * n } else { 0 });
         let a = spaces.ptr();
         let b = a.wrapping_add(space);
         for (i, start) in starts.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! A lock for a few instructions.
 //!
 //! Ops lock the state of operands that have a history, for as long as it takes to copy a
-//! reference. Nobody sleeps on such a lock, so releasing it needs no look at who waits: it is one
-//! store, where `std::sync::Mutex` swaps. An atomic exchange costs as much as twenty plain
+//! reference. No thread sleeps on such a lock, so releasing it needs no look at who waits: it is
+//! one store, where `std::sync::Mutex` swaps. An atomic exchange costs as much as twenty plain
 //! instructions, and a small op did some thirty of them. There is no poisoning: what is locked is
 //! never half-written. What a value held before it is replaced is dropped after the lock is
 //! released, as destructors of users may run then.
@@ -28,7 +28,7 @@ pub struct Latch<T> {
 
 /// The value is the one it was made with.
 const UNTOUCHED: usize = 0;
-/// Somebody could write to it.
+/// It could be written.
 const TOUCHED: usize = 1;
 /// A guard has it.
 const TAKEN: usize = 2;
@@ -41,7 +41,7 @@ impl<T> UnwindSafe for Latch<T> {}
 impl<T> RefUnwindSafe for Latch<T> {}
 
 impl<T> Latch<T> {
-    /// A value that nobody has locked.
+    /// A value that is not locked.
     #[inline]
     pub const fn new(value: T) -> Latch<T> {
         Latch { flag: AtomicUsize::new(UNTOUCHED), value: UnsafeCell::new(value) }
@@ -56,13 +56,13 @@ impl<T> Latch<T> {
         }
     }
 
-    /// Whether nobody could write to the value since it was made; false while it is locked.
+    /// Whether the value cannot have been written since it was created; false while it is locked.
     #[inline]
     pub fn is_untouched(&self) -> bool {
         self.flag.load(Ordering::Acquire) == UNTOUCHED
     }
 
-    /// The value, which nobody else can reach.
+    /// The value, to which there is no other reference.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         *self.flag.get_mut() = TOUCHED;

@@ -74,7 +74,7 @@ struct Job {
     ranges: usize,
 }
 
-struct Worker {
+struct PoolThread {
     thread: Thread,
     parked: &'static AtomicBool,
 }
@@ -87,7 +87,7 @@ struct ThreadPool {
     busy: AtomicBool,
     job: UnsafeCell<Job>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    workers: RwLock<Vec<Worker>>,
+    workers: RwLock<Vec<PoolThread>>,
 }
 
 // SAFETY: `job` is written only by the holder of `busy` while `state` is closed with no active
@@ -336,7 +336,7 @@ impl ThreadPool {
             let parked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
             let work = move || self.work(index, parked);
             match std::thread::Builder::new().name(format!("pullback-{index}")).spawn(work) {
-                Ok(handle) => workers.push(Worker { thread: handle.thread().clone(), parked }),
+                Ok(handle) => workers.push(PoolThread { thread: handle.thread().clone(), parked }),
                 Err(_) => break,
             }
         }

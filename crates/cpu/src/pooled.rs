@@ -272,7 +272,7 @@ impl<T> Drop for WeakPooled<T> {
     fn drop(&mut self) {
         // SAFETY: as in `upgrade`.
         let counts = unsafe { &(*self.0.as_ptr()).counts };
-        // The last reference of all needs no exchange: nobody is left to make another.
+        // The last reference of all needs no exchange: no other reference is left to clone.
         if counts.load(Ordering::Acquire) == WEAK
             || weak(counts.fetch_sub(WEAK, Ordering::Release)) == 1
         {

@@ -91,9 +91,9 @@ fn join(words: &Words, pair: usize, l: usize) -> u64 {
     u64::from(words[2 * pair][l]) | u64::from(words[2 * pair + 1][l]) << 32
 }
 
-struct Bits;
+struct RandomBits;
 
-impl Draw for Bits {
+impl Draw for RandomBits {
     type Out = i64;
     const TILE: usize = 128;
 
@@ -390,7 +390,7 @@ pub(crate) unsafe fn span(
     // SAFETY: passed on; the types are those of the dtypes.
     unsafe {
         match (kind, dtype) {
-            (Random::Bits, DType::I64) => span_as::<Bits>(key, start, n, out.cast()),
+            (Random::Bits, DType::I64) => span_as::<RandomBits>(key, start, n, out.cast()),
             (Random::Uniform, DType::F64) => span_as::<Uniform64>(key, start, n, out.cast()),
             (Random::Uniform, DType::F32) => {
                 span_as::<Uniform32<f32, 24>>(key, start, n, out.cast())
@@ -420,7 +420,7 @@ pub(crate) fn random(kind: Random, keys: Source<'_>, out: Sink<'_>) {
     }
     let len = out.len() / (keys.len() / 2);
     match (kind, out.dtype) {
-        (Random::Bits, DType::I64) => random_as::<Bits>(keys, len, out),
+        (Random::Bits, DType::I64) => random_as::<RandomBits>(keys, len, out),
         (Random::Uniform, DType::F64) => random_as::<Uniform64>(keys, len, out),
         (Random::Uniform, DType::F32) => random_as::<Uniform32<f32, 24>>(keys, len, out),
         (Random::Uniform, DType::F16) => random_as::<Uniform32<f16, 11>>(keys, len, out),

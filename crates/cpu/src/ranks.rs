@@ -25,7 +25,7 @@ const BUCKETS: usize = 1 << BITS;
 
 /// The requested ranks: `from..from + count`.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct RankRange {
     pub(crate) descending: bool,
     pub(crate) from: usize,
     pub(crate) count: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Wanted {
 
 /// Writes the elements of the requested ranks along `axis`, in order, and their original indices as
 /// `i64`.
-pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
+pub(crate) fn ranks(axis: usize, wanted: RankRange, x: Source, values: Sink, indices: Sink) {
     if values.is_empty() {
         return;
     }
@@ -89,12 +89,12 @@ impl<S: SortKey> StridedRow<S> {
     }
 }
 
-fn run<S: SortKey>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
+fn run<S: SortKey>(axis: usize, wanted: RankRange, x: Source, values: Sink, indices: Sink) {
     let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let narrow = S::NARROW && len <= u32::MAX as usize;
     let group = GRAIN.div_ceil(len);
-    let Wanted { from, count: take, .. } = wanted;
+    let RankRange { from, count: take, .. } = wanted;
     par::for_each(count.div_ceil(group), |task| {
         let (x, values, indices) = (&x, &values, &indices);
         let (mut short, mut long) = (Vec::<u64>::new(), Vec::<(u64, usize)>::new());
@@ -203,7 +203,7 @@ fn refine(entries: &mut Vec<u64>, from: usize, count: usize) -> usize {
 
 /// Collects the entries of the buckets that hold the requested ranks; returns how many are below
 /// them.
-fn collect<S: SortKey>(line: StridedRow<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
+fn collect<S: SortKey>(line: StridedRow<S>, wanted: RankRange, entries: &mut Vec<u64>) -> usize {
     let len = line.len;
     let blocks = len.div_ceil(BLOCK);
     let range = |block: usize| block * BLOCK..len.min((block + 1) * BLOCK);
@@ -333,7 +333,7 @@ mod tests {
                             par::with_threads(threads, || {
                                 ranks(
                                     axis,
-                                    Wanted { descending, from, count },
+                                    RankRange { descending, from, count },
                                     source,
                                     sink(values.as_mut_ptr().cast(), &part, DType::F32),
                                     sink(indices.as_mut_ptr().cast(), &part, DType::I64),

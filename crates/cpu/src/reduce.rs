@@ -159,7 +159,7 @@ fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
 }
 
 fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
-    let (mut kept, mut folded) = (Axes::new(), Axes::new());
+    let (mut kept, mut folded) = (StridedAxes::new(), StridedAxes::new());
     for d in 0..x.shape.len() {
         let list = if axes.contains(&d) { &mut folded } else { &mut kept };
         list.push((x.shape[d], x.strides[d]));
@@ -244,9 +244,9 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
 }
 
 /// Length and stride of some axes, without an allocation for the usual ranks.
-type Axes = SmallVec<[(usize, isize); 6]>;
+type StridedAxes = SmallVec<[(usize, isize); 6]>;
 
-fn walk(axes: &Axes) -> Walk<1> {
+fn walk(axes: &StridedAxes) -> Walk<1> {
     let shape: SmallVec<[usize; 6]> = axes.iter().map(|a| a.0).collect();
     let strides: SmallVec<[isize; 6]> = axes.iter().map(|a| a.1).collect();
     Walk::new(&shape, [&strides])

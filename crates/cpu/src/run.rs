@@ -7,7 +7,7 @@
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, collective, conv, custom, dot, fft, index, linalg, movement, norm,
-    pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
+    pointwise, pool, random, ranks, reduce, region::RegionKernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
 use pullback_ir::{
@@ -318,7 +318,8 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
 /// A region with sums over the rows: the values are stored, and added up by the kernel of sums. The
 /// CPU's own target asks for none of these, so that other targets can be tested by it.
 fn with_columns(of: &Region, x: &[Source<'_>], out: &[Sink]) -> Result<()> {
-    let (kernel, domain) = (Kernel::new(&of.with_columns_stored())?, element_count(&of.shape));
+    let (kernel, domain) =
+        (RegionKernel::new(&of.with_columns_stored())?, element_count(&of.shape));
     let (outputs, sums) = out.split_at(of.outputs.len());
     let mut sinks: SmallVec<[Sink; 6]> = SmallVec::from_slice(outputs);
     let mut stored: SmallVec<[Buffer; 2]> = SmallVec::new();
@@ -371,7 +372,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], *y),
         Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], *y, out[1]),
         Op::Ranks { axis, descending, from, count } => {
-            let wanted = ranks::Wanted { descending: *descending, from: *from, count: *count };
+            let wanted = ranks::RankRange { descending: *descending, from: *from, count: *count };
             ranks::ranks(*axis, wanted, x[0], *y, out[1]);
         }
         Op::Dot => dot::dot(x[0], x[1], *y),
@@ -384,13 +385,13 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Region(of) => {
             let (_held, x) = dense(op, x)?;
             match of.columns.is_empty() {
-                true => Kernel::kept(of)?.run(&x, out),
+                true => RegionKernel::kept(of)?.run(&x, out),
                 false => with_columns(of, &x, out)?,
             }
         }
         Op::DotRegion(of) => {
             let (_held, rest) = dense(op, &x[2..])?;
-            Kernel::new(of)?.run_after_dot(of, x[0], x[1].into(), &rest, out);
+            RegionKernel::new(of)?.run_after_dot(of, x[0], x[1].into(), &rest, out);
         }
         Op::Flow(_) => {
             return Err(Error::argument(op.name(), "has no kernel"));

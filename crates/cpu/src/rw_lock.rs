@@ -2,7 +2,7 @@
 //!
 //! `std::sync::RwLock` exchanges a word atomically twice for every operand of an op, which is as
 //! long as a small op takes. This one has a third way in: who reads for less than a microsecond
-//! locks *briefly*. Then nobody else changes the word, so that it is released by a plain store.
+//! locks *briefly*. Then no other thread changes the word, so that it is released by a plain store.
 //! Others wait for a brief reader by spinning, and for all others asleep. There is no poisoning: a
 //! kernel that panics leaves numbers.
 
@@ -40,13 +40,13 @@ impl<T> RefUnwindSafe for ReadWriteLock<T> {}
 static SLEEPERS: [(Mutex<()>, Condvar); 16] = [const { (Mutex::new(()), Condvar::new()) }; 16];
 
 impl<T> ReadWriteLock<T> {
-    /// A value that nobody has locked.
+    /// A value that is not locked.
     #[inline]
     pub const fn new(value: T) -> ReadWriteLock<T> {
         ReadWriteLock { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value, which nobody else can reach.
+    /// The value, to which there is no other reference.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
@@ -147,7 +147,7 @@ impl<T> Deref for ReadGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: nobody writes while the guard lives.
+        // SAFETY: nothing is written while the guard exists.
         unsafe { &*self.lock.value.get() }
     }
 }

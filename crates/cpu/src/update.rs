@@ -6,7 +6,7 @@
 //! step may be in place (a tile is read before it is written), and narrow floats are rounded once.
 
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::Float;
+use crate::norm::lanes::ComputeFloat;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, SimdTask, vectorised};
 use crate::{Buffer, par, pointwise};
@@ -22,13 +22,13 @@ const TASK: usize = 1 << 15;
 const MAX_OPERANDS: usize = 5;
 
 /// Tiles of the parameter, the states and the gradient.
-type Tiles<C> = [[C; TILE]; MAX_OPERANDS];
+type UpdateTiles<C> = [[C; TILE]; MAX_OPERANDS];
 
 /// The update rule of an optimiser, on the elements of a tile.
-trait UpdateRule<C>: Copy + Send + Sync {
+trait UpdateKernel<C>: Copy + Send + Sync {
     /// How many of the operands are changed; the gradient comes after them.
     const TARGETS: usize;
-    fn step<I: Isa>(&self, tiles: &mut Tiles<C>);
+    fn step<I: Isa>(&self, tiles: &mut UpdateTiles<C>);
 }
 
 /// The new parameter, and the new momentum if there is one.
@@ -64,7 +64,7 @@ pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
         // Bias correction: the means start at zero.
         let unbias = [how.beta1, how.beta2].map(|beta| 1.0 - beta.0.powi(step));
         let shrink = if how.decoupled { 1.0 - rate * how.decay.0 } else { 1.0 };
-        let rule = Moments::<C, false> {
+        let rule = AdamUpdate::<C, false> {
             size: real(rate / unbias[0]),
             take1: real(1.0 - how.beta1.0),
             keep2: real(how.beta2.0),
@@ -116,11 +116,11 @@ impl<C> Descent<C, false> {
     }
 }
 
-impl<C: Float, const MOMENTUM: bool> UpdateRule<C> for Descent<C, MOMENTUM> {
+impl<C: ComputeFloat, const MOMENTUM: bool> UpdateKernel<C> for Descent<C, MOMENTUM> {
     const TARGETS: usize = 1 + MOMENTUM as usize;
 
     #[inline(always)]
-    fn step<I: Isa>(&self, tiles: &mut Tiles<C>) {
+    fn step<I: Isa>(&self, tiles: &mut UpdateTiles<C>) {
         let [x, a, b, ..] = tiles;
         let decays = self.decay != C::default();
         for i in 0..TILE {
@@ -140,7 +140,7 @@ impl<C: Float, const MOMENTUM: bool> UpdateRule<C> for Descent<C, MOMENTUM> {
 }
 
 #[derive(Clone, Copy)]
-struct Moments<C, const LARGEST: bool> {
+struct AdamUpdate<C, const LARGEST: bool> {
     size: C,
     take1: C,
     keep2: C,
@@ -152,19 +152,19 @@ struct Moments<C, const LARGEST: bool> {
     sign: C,
 }
 
-impl<C> Moments<C, false> {
-    fn with_largest(self) -> Moments<C, true> {
-        let Moments { size, take1, keep2, take2, unroot, eps, shrink, decay, sign } = self;
-        Moments { size, take1, keep2, take2, unroot, eps, shrink, decay, sign }
+impl<C> AdamUpdate<C, false> {
+    fn with_largest(self) -> AdamUpdate<C, true> {
+        let AdamUpdate { size, take1, keep2, take2, unroot, eps, shrink, decay, sign } = self;
+        AdamUpdate { size, take1, keep2, take2, unroot, eps, shrink, decay, sign }
     }
 }
 
-impl<C: Float, const LARGEST: bool> UpdateRule<C> for Moments<C, LARGEST> {
+impl<C: ComputeFloat, const LARGEST: bool> UpdateKernel<C> for AdamUpdate<C, LARGEST> {
     const TARGETS: usize = 3 + LARGEST as usize;
 
     #[inline(always)]
     #[allow(clippy::eq_op)]
-    fn step<I: Isa>(&self, tiles: &mut Tiles<C>) {
+    fn step<I: Isa>(&self, tiles: &mut UpdateTiles<C>) {
         let [x, mean, square, a, b] = tiles;
         let decays = self.decay != C::default();
         for i in 0..TILE {
@@ -194,12 +194,14 @@ struct UpdateTask<'a, E, R> {
     to: usize,
 }
 
-impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> SimdTask for UpdateTask<'_, E, R> {
+impl<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>> SimdTask
+    for UpdateTask<'_, E, R>
+{
     #[inline(always)]
     fn run<I: Isa>(self) {
         let whole = self.from + (self.to - self.from) / TILE * TILE;
         for start in (self.from..whole).step_by(TILE) {
-            let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
+            let mut tiles: UpdateTiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
             // SAFETY: all operands have elements up to `to`; a tile is read before it is written,
             // and is this task's. Whole tiles are moved by value, so that they stay in registers.
             unsafe {
@@ -217,11 +219,11 @@ impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> SimdTask for UpdateTask
     }
 }
 
-impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> UpdateTask<'_, E, R> {
+impl<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>> UpdateTask<'_, E, R> {
     /// The elements after the last whole tile.
     #[inline(always)]
     fn rest<I: Isa>(&self, start: usize) {
-        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
+        let mut tiles: UpdateTiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
         // SAFETY: as above.
         unsafe {
             for (tile, x) in tiles.iter_mut().zip(self.x).take(R::TARGETS + 1) {
@@ -243,7 +245,11 @@ struct OperandPointers<E>([*const E; MAX_OPERANDS]);
 // SAFETY: tasks read and write disjoint tiles of what these point at.
 unsafe impl<E> Sync for OperandPointers<E> {}
 
-fn run<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
+fn run<E: Elem<Compute: ComputeFloat>, R: UpdateKernel<E::Compute>>(
+    rule: R,
+    x: &[Source],
+    out: &[Sink],
+) {
     let len = out[0].len();
     let x = &x[..R::TARGETS + 1];
     // Operands that are not dense are copied first.

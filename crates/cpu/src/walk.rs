@@ -27,7 +27,7 @@ const INLINE: usize = 6;
 
 /// One collapsed axis: its length, and each operand's stride along it in elements.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axis<const N: usize> {
+pub(crate) struct CollapsedAxis<const N: usize> {
     /// Number of steps.
     pub(crate) len: usize,
     /// Stride of each operand, in elements.
@@ -55,9 +55,9 @@ pub(crate) struct Walk<const N: usize> {
     /// Number of collapsed axes, at least one.
     rank: usize,
     /// The axes, innermost first, when there are at most `INLINE`.
-    inline: [Axis<N>; INLINE],
+    inline: [CollapsedAxis<N>; INLINE],
     /// All the axes, innermost first, when there are more; otherwise empty.
-    spill: Vec<Axis<N>>,
+    spill: Vec<CollapsedAxis<N>>,
 }
 
 impl<const N: usize> Walk<N> {
@@ -65,7 +65,7 @@ impl<const N: usize> Walk<N> {
     #[inline]
     pub(crate) fn new(shape: &[usize], strides: [&[isize]; N]) -> Self {
         debug_assert!(strides.iter().all(|s| s.len() == shape.len()));
-        let unit = Axis { len: 1, strides: [1; N] };
+        let unit = CollapsedAxis { len: 1, strides: [1; N] };
         let mut walk = Walk { len: 1, rank: 0, inline: [unit; INLINE], spill: Vec::new() };
         // `last` is the outermost axis so far, still open for merging.
         let mut last = unit;
@@ -76,7 +76,7 @@ impl<const N: usize> Walk<N> {
             if len == 1 {
                 continue;
             }
-            let mut axis = Axis { len, strides: [0; N] };
+            let mut axis = CollapsedAxis { len, strides: [0; N] };
             for (stride, all) in axis.strides.iter_mut().zip(strides) {
                 *stride = all[d];
             }
@@ -96,7 +96,7 @@ impl<const N: usize> Walk<N> {
 
     /// Adds an axis outside the others.
     #[inline]
-    fn push(&mut self, axis: Axis<N>) {
+    fn push(&mut self, axis: CollapsedAxis<N>) {
         if self.rank < INLINE {
             self.inline[self.rank] = axis;
         } else {
@@ -116,13 +116,13 @@ impl<const N: usize> Walk<N> {
 
     /// The collapsed axes, innermost first; never empty.
     #[inline]
-    pub(crate) fn axes(&self) -> &[Axis<N>] {
+    pub(crate) fn axes(&self) -> &[CollapsedAxis<N>] {
         if self.rank <= INLINE { &self.inline[..self.rank] } else { &self.spill }
     }
 
     /// The innermost axis: the longest run, and the strides inside every run.
     #[inline]
-    pub(crate) fn inner(&self) -> Axis<N> {
+    pub(crate) fn inner(&self) -> CollapsedAxis<N> {
         self.axes()[0]
     }
 
@@ -205,7 +205,7 @@ impl<const N: usize> Walk<N> {
 /// A position in a [`Walk`] that advances run by run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a, const N: usize> {
-    axes: &'a [Axis<N>],
+    axes: &'a [CollapsedAxis<N>],
     /// Row-major index of the next element.
     index: usize,
     /// Offsets of the next element.

@@ -2,8 +2,9 @@
 //!
 //! Nothing of CUDA is needed to build this. A library is a struct of function pointers, filled from
 //! the first file that opens, at its first use. Nothing here panics: a library, a symbol or a
-//! device that is missing is a sentence that says where was looked. Handles are [`Ptr`], addresses
-//! of a device [`DevicePtr`], and enumerations are integers, with the values of CUDA 12 and 13.
+//! device that is missing is an error that lists the folders searched. Handles are [`Ptr`],
+//! addresses of a device [`DevicePtr`], and enumerations are integers, with the values of CUDA 12
+//! and 13.
 
 mod search;
 

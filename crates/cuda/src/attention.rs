@@ -8,10 +8,10 @@
 
 use crate::dnn_attention;
 use crate::flash;
-use crate::fused::{Body, last};
-use crate::gpu::{Gpu, Scratch};
+use crate::fused::{RegionBody, last};
+use crate::gpu::{DeviceScratch, Gpu};
 use crate::lines::random_keys;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::product::dot;
 use pullback_ir::{
@@ -19,7 +19,12 @@ use pullback_ir::{
 };
 
 /// Runs attention.
-pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
+pub(crate) fn attention(
+    gpu: &Gpu,
+    how: Attention,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     if dnn_attention::attention(gpu, how, x, out)? {
         return Ok(());
     }
@@ -33,8 +38,8 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
 pub(crate) fn attention_vjp(
     gpu: &Gpu,
     how: Attention,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
 ) -> Result<()> {
     if dnn_attention::attention_vjp(gpu, how, x, out)? {
         return Ok(());
@@ -48,8 +53,8 @@ pub(crate) fn attention_vjp(
 /// Results of kernels that write dense ones, where the plan wants other strides: copied there.
 fn through_dense(
     gpu: &Gpu,
-    out: &[Operand],
-    run: impl FnOnce(&[Operand]) -> Result<()>,
+    out: &[StridedOperand],
+    run: impl FnOnce(&[StridedOperand]) -> Result<()>,
 ) -> Result<()> {
     let (mut held, mut dense) = (Vec::new(), Vec::new());
     for y in out {
@@ -58,7 +63,7 @@ fn through_dense(
             false => {
                 let memory = gpu.scratch(y.bytes())?;
                 held.push(memory);
-                Operand::dense(held[held.len() - 1].at, y.dtype, &y.shape)
+                StridedOperand::dense(held[held.len() - 1].at, y.dtype, &y.shape)
             }
         });
     }
@@ -71,33 +76,33 @@ fn through_dense(
 struct Heads {
     /// Batch axes, heads of keys, queries of a group, then queries × keys.
     scores: Vec<usize>,
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    mask: Option<Operand>,
+    q: StridedOperand,
+    k: StridedOperand,
+    v: StridedOperand,
+    mask: Option<StridedOperand>,
 }
 
 /// Splits the axis of heads into groups.
-fn grouped(x: &Operand, groups: usize) -> Operand {
+fn grouped(x: &StridedOperand, groups: usize) -> StridedOperand {
     split(x, x.shape.len() - 3, groups)
 }
 
 /// The same for an operand with one number for each query.
-fn grouped_rows(x: &Operand, groups: usize) -> Operand {
+fn grouped_rows(x: &StridedOperand, groups: usize) -> StridedOperand {
     split(x, x.shape.len() - 2, groups)
 }
 
-fn split(x: &Operand, axis: usize, groups: usize) -> Operand {
+fn split(x: &StridedOperand, axis: usize, groups: usize) -> StridedOperand {
     let each = x.shape[axis] / groups.max(1);
     let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
     shape[axis] = groups;
     shape.insert(axis + 1, each);
     strides.insert(axis + 1, x.strides[axis]);
     strides[axis] = x.strides[axis] * each as isize;
-    x.seen(&shape, &strides)
+    x.as_strided(&shape, &strides)
 }
 
-fn heads(how: Attention, x: &[Operand]) -> Heads {
+fn heads(how: Attention, x: &[StridedOperand]) -> Heads {
     let rank = x[0].shape.len();
     let groups = x[1].shape[rank - 3];
     let q = grouped(&x[0], groups);
@@ -109,7 +114,7 @@ fn heads(how: Attention, x: &[Operand]) -> Heads {
     Heads { scores, q, k, v, mask }
 }
 
-fn transposed(x: &Operand) -> Operand {
+fn transposed(x: &StridedOperand) -> StridedOperand {
     let n = x.shape.len();
     let order: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
     x.permuted(&order)
@@ -117,9 +122,9 @@ fn transposed(x: &Operand) -> Operand {
 
 /// Where a query may attend: minus infinity elsewhere, in the body of scores.
 fn masked(
-    body: &mut Body,
+    body: &mut RegionBody,
     how: Attention,
-    mask: Option<&Operand>,
+    mask: Option<&StridedOperand>,
     score: usize,
     rank: usize,
 ) -> usize {
@@ -150,20 +155,20 @@ fn masked(
 fn draws<'a>(
     gpu: &'a Gpu,
     how: Attention,
-    x: &[Operand],
+    x: &[StridedOperand],
     scores: &[usize],
-) -> Result<Option<(Operand, Scratch<'a>)>> {
+) -> Result<Option<(StridedOperand, DeviceScratch<'a>)>> {
     if !how.drops() {
         return Ok(None);
     }
     let memory = gpu.scratch(element_count(scores) * DType::F32.size())?;
-    let drawn = Operand::dense(memory.at, DType::F32, scores);
+    let drawn = StridedOperand::dense(memory.at, DType::F32, scores);
     random_keys(gpu, Random::Uniform, &x[3 + usize::from(how.masked)], &drawn)?;
     Ok(Some((drawn, memory)))
 }
 
 /// What a weight is multiplied by: zero, or a factor that keeps the mean.
-fn factor(body: &mut Body, how: Attention, drawn: Operand, like: usize) -> usize {
+fn factor(body: &mut RegionBody, how: Attention, drawn: StridedOperand, like: usize) -> usize {
     let drawn = body.load(drawn);
     let least = body.number(how.dropout.0, drawn);
     let kept = body.point(Op::Compare(Compare::Ge), &[drawn, least], DType::Bool);
@@ -172,7 +177,12 @@ fn factor(body: &mut Body, how: Attention, drawn: Operand, like: usize) -> usize
     body.point(Op::Select, &[kept, scale, zero], wide)
 }
 
-pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
+pub(crate) fn own(
+    gpu: &Gpu,
+    how: Attention,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     let of = heads(how, x);
     let rank = of.scores.len();
     let dtype = x[0].dtype;
@@ -180,11 +190,11 @@ pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> 
     // Scores in the compute type, weights in that of the values.
     let wide = dtype.compute();
     let memory = [gpu.scratch(count * wide.size())?, gpu.scratch(count * dtype.size())?];
-    let scores = Operand::dense(memory[0].at, wide, &of.scores);
-    let weights = Operand::dense(memory[1].at, dtype, &of.scores);
+    let scores = StridedOperand::dense(memory[0].at, wide, &of.scores);
+    let weights = StridedOperand::dense(memory[1].at, dtype, &of.scores);
     let drawn = draws(gpu, how, x, &of.scores)?;
     dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let score = body.load(scores);
     let score = body.scaled(score, how.scale.0);
     let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
@@ -214,7 +224,12 @@ pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> 
     dot(gpu, &weights, &of.v, &grouped(&out[0], groups), false)
 }
 
-pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
+pub(crate) fn own_vjp(
+    gpu: &Gpu,
+    how: Attention,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     let of = heads(how, x);
     let rank = of.scores.len();
     let dtype = x[0].dtype;
@@ -228,7 +243,7 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
     for of in [wide, wide, dtype, dtype] {
         memory.push(gpu.scratch(count * of.size())?);
     }
-    let part = |k: usize, dtype: DType| Operand::dense(memory[k].at, dtype, &of.scores);
+    let part = |k: usize, dtype: DType| StridedOperand::dense(memory[k].at, dtype, &of.scores);
     let (scores, products) = (part(0, wide), part(1, wide));
     let (weights, slopes) = (part(2, dtype), part(3, dtype));
     let drawn = draws(gpu, how, x, &of.scores)?;
@@ -237,15 +252,15 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
     // δ = Σ dy·y of a query.
     let rows = element_count(&of.scores[..rank - 1]);
     let sums = gpu.scratch(rows.max(1) * wide.size())?;
-    let delta = Operand::dense(sums.at, wide, &of.scores[..rank - 1]);
-    let mut body = Body::default();
+    let delta = StridedOperand::dense(sums.at, wide, &of.scores[..rank - 1]);
+    let mut body = RegionBody::default();
     let (a, b) = (body.load(y.clone()), body.load(dy.clone()));
     let product = body.binary(Binary::Mul, a, b);
     let sum = body.reduce(Reduction::Sum, product);
     body.store(sum, delta.clone());
     body.run(gpu, &y.shape, 1)?;
     let keys = of.scores[rank - 1];
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let score = body.load(scores);
     let score = body.scaled(score, how.scale.0);
     let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
@@ -278,21 +293,21 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
 }
 
 /// `a·b`, summed over the axis of the queries of a group (the one before the last two).
-fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
+fn summed(gpu: &Gpu, [a, b]: [&StridedOperand; 2], out: &StridedOperand) -> Result<()> {
     let rank = a.shape.len();
     let axis = rank - 3;
     let mut shape = a.shape.to_vec();
     shape[rank - 1] = b.shape[rank - 1];
     if shape[axis] == 1 {
         let to = out.repeated(axis, 1);
-        let to = to.seen(&to.shape, &pullback_ir::dense_strides(&to.shape));
+        let to = to.as_strided(&to.shape, &pullback_ir::dense_strides(&to.shape));
         return dot(gpu, a, b, &to, false);
     }
     let memory = gpu.scratch(element_count(&shape) * out.dtype.size())?;
-    let all = Operand::dense(memory.at, out.dtype, &shape);
+    let all = StridedOperand::dense(memory.at, out.dtype, &shape);
     dot(gpu, a, b, &all, false)?;
     let order = last(rank, axis);
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let value = body.load(all.permuted(&order));
     let sum = body.reduce(Reduction::Sum, value);
     body.store(sum, out.clone());

@@ -1,16 +1,16 @@
 //! What the engine calls.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
-use crate::profile::Described;
-use crate::program::Prepared;
+use crate::loops::StridedOperand;
+use crate::profile::CallDescription;
+use crate::program::CudaProgram;
 use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::pass::{Epilogue, HostLink, Limits, Remat, Target};
 use pullback_ir::{
-    Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    KernelTime, Op, PoolStats, Result, Write,
+    DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, HostCopy, KernelTime,
+    MemoryHandle, Op, OpCall, PoolStats, Result, Write,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ struct Backend {
 
 impl Backend {
     /// Whether the op waits, to run with others as one kernel.
-    fn deferred(&self, call: &Call<'_>, x: &[Operand], out: &[Operand]) -> bool {
+    fn deferred(&self, call: &OpCall<'_>, x: &[StridedOperand], out: &[StridedOperand]) -> bool {
         match call.op {
             Op::Literal { value, dtype, .. } if out[0].strides.iter().all(|&s| s == 0) => {
                 self.gpu.defer_number(*value, *dtype, out[0].at);
@@ -76,49 +76,49 @@ impl Backend {
     }
 }
 
-fn operand(x: &DeviceOperand<'_>) -> Operand {
+fn operand(x: &DeviceOperand<'_>) -> StridedOperand {
     let bytes = x.layout.offset.wrapping_mul(x.spec.dtype.size());
     let at = x.memory.wrapping_add(bytes as u64);
-    Operand::new(at, x.spec.dtype, &x.layout.shape, &x.layout.strides)
+    StridedOperand::new(at, x.spec.dtype, &x.layout.shape, &x.layout.strides)
 }
 
 impl DeviceBackend for Backend {
-    fn alloc(&self, bytes: usize) -> Result<Handle> {
+    fn alloc(&self, bytes: usize) -> Result<MemoryHandle> {
         self.gpu.alloc(bytes)
     }
 
-    fn free(&self, memory: Handle) {
+    fn free(&self, memory: MemoryHandle) {
         self.gpu.free(memory);
     }
 
-    fn upload(&self, from: &[u8], to: Handle) -> Result<()> {
+    fn upload(&self, from: &[u8], to: MemoryHandle) -> Result<()> {
         self.gpu.upload(from, to)
     }
 
-    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()> {
+    fn download(&self, from: MemoryHandle, start: usize, to: &mut [u8]) -> Result<()> {
         self.gpu.download(from + start as u64, to)
     }
 
-    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+    fn offload(&self, from: MemoryHandle, start: usize, bytes: usize) -> Result<HostCopy> {
         self.gpu.offload(from, start, bytes)
     }
 
-    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+    fn restore(&self, copy: &HostCopy, to: MemoryHandle) -> Result<()> {
         self.gpu.restore(copy, to)
     }
 
-    fn settle(&self, memory: Handle) -> Result<()> {
-        self.gpu.settle(memory)
+    fn wait_for_copies(&self, memory: MemoryHandle) -> Result<()> {
+        self.gpu.wait_for_copies(memory)
     }
 
     fn collect(&self, copy: &HostCopy, to: &mut [u8]) -> Result<()> {
         self.gpu.collect(copy, to)
     }
 
-    fn run(&self, call: &Call<'_>) -> Result<bool> {
+    fn run(&self, call: &OpCall<'_>) -> Result<bool> {
         let gpu = &self.gpu;
-        let x: SmallVec<[Operand; 4]> = call.inputs.iter().map(operand).collect();
-        let out: SmallVec<[Operand; 4]> = call.outputs.iter().map(operand).collect();
+        let x: SmallVec<[StridedOperand; 4]> = call.inputs.iter().map(operand).collect();
+        let out: SmallVec<[StridedOperand; 4]> = call.outputs.iter().map(operand).collect();
         if matches!(call.write, None | Some(Write::Over)) && self.deferred(call, &x, &out) {
             return Ok(true);
         }
@@ -127,7 +127,8 @@ impl DeviceBackend for Backend {
             (Some(Write::Add), Op::Dot) if product::has(out[0].dtype) => true,
             (Some(Write::Add), _) => return Ok(false),
         };
-        let what = Described { kernel: call.op.name(), inputs: &x, outputs: &out, at: call.at };
+        let what =
+            CallDescription { kernel: call.op.name(), inputs: &x, outputs: &out, at: call.at };
         gpu.timed(&what, || match adds {
             false => ops::run(gpu, call.op, &x, &out, call.at),
             true => product::dot(gpu, &x[0], &x[1], &out[0], true),
@@ -135,7 +136,7 @@ impl DeviceBackend for Backend {
         Ok(true)
     }
 
-    fn start(&self, call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+    fn start(&self, call: &OpCall<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
         let (Op::Collective(of), [from], [to]) = (call.op, call.inputs, call.outputs) else {
             return Ok(None);
         };
@@ -144,7 +145,7 @@ impl DeviceBackend for Backend {
     }
 
     fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
-        Ok(Box::new(Prepared::new(&self.gpu, program)?))
+        Ok(Box::new(CudaProgram::new(&self.gpu, program)?))
     }
 
     fn target(&self) -> Target {

@@ -4,10 +4,10 @@
 //! Channels are lines of images, or, with the channels last, columns of rows. How they are cut into
 //! parts depends on the shape alone. Other layouts and small operands are loops (`fused.rs`).
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::Operand;
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::text::{compute, element};
 use pullback_ir::{DType, Real, Result, element_count};
@@ -24,7 +24,7 @@ const BLOCKS: usize = 528;
 const LEAST: usize = 1 << 14;
 
 /// How the elements of channels lie, and how they are cut.
-struct Cut {
+struct ChannelSplit {
     last: bool,
     /// Images, channels and elements of a line; or rows, channels and 1.
     n: usize,
@@ -39,8 +39,8 @@ struct Cut {
     down: usize,
 }
 
-impl Cut {
-    fn new(shape: &[usize], last: bool, vector: usize) -> Cut {
+impl ChannelSplit {
+    fn new(shape: &[usize], last: bool, vector: usize) -> ChannelSplit {
         let (n, c, line) = (shape[0], shape[1], element_count(&shape[2..]));
         let (n, line) = if last { (n * line, 1) } else { (n, line) };
         let vectors = c.div_ceil(vector);
@@ -53,7 +53,7 @@ impl Cut {
         };
         let wanted = if last { BLOCKS.div_ceil(across) } else { (2 * BLOCKS).div_ceil(across) };
         let each = n.div_ceil(wanted.max(1)).max(least).min(n);
-        Cut { last, n, c, line, vector, each, parts: n.div_ceil(each), across, down }
+        ChannelSplit { last, n, c, line, vector, each, parts: n.div_ceil(each), across, down }
     }
 
     fn launch(
@@ -69,7 +69,7 @@ impl Cut {
         let flags = [self.last, aligned, wide].map(u32::from);
         let mut numbers: SmallVec<[u32; 4]> = SmallVec::from_slice(&flags);
         numbers.push(self.vector as u32);
-        let key = Key::Named(name, SmallVec::from_slice(&dtypes), numbers);
+        let key = KernelKey::Named(name, SmallVec::from_slice(&dtypes), numbers);
         let kernel = gpu.kernels.get(gpu, &key, || text(name, dtypes, flags, self.vector))?;
         let mut words: SmallVec<[u64; 32]> = SmallVec::from_slice(at);
         words.resize(8, 0);
@@ -105,16 +105,17 @@ pub(crate) fn text(
 }
 
 /// The channels after the spatial axes.
-fn moved(x: &Operand) -> Operand {
+fn moved(x: &StridedOperand) -> StridedOperand {
     let order: SmallVec<[usize; 5]> = [0].into_iter().chain(2..x.shape.len()).chain([1]).collect();
     x.permuted(&order)
 }
 
 /// In which order these lie, of which the last is a result: the channels last, or not. `None` for
 /// what is left to loops.
-fn layout(of: &[&Operand]) -> Option<bool> {
+fn layout(of: &[&StridedOperand]) -> Option<bool> {
     let x = of[0];
-    let fits = |x: &Operand, last: bool| if last { moved(x).is_dense() } else { x.is_dense() };
+    let fits =
+        |x: &StridedOperand, last: bool| if last { moved(x).is_dense() } else { x.is_dense() };
     let result = of[of.len() - 1];
     if x.len() < LEAST {
         return None;
@@ -125,13 +126,13 @@ fn layout(of: &[&Operand]) -> Option<bool> {
 }
 
 /// Elements that all of these can be read by at once, and the operands where they are dense.
-struct Fitting<'a> {
-    cut: Cut,
+struct VectorAccess<'a> {
+    cut: ChannelSplit,
     at: SmallVec<[u64; 4]>,
-    _held: Vec<Scratch<'a>>,
+    _held: Vec<DeviceScratch<'a>>,
 }
 
-fn fitting<'a>(gpu: &'a Gpu, of: &[&Operand]) -> Result<Option<Fitting<'a>>> {
+fn fitting<'a>(gpu: &'a Gpu, of: &[&StridedOperand]) -> Result<Option<VectorAccess<'a>>> {
     let Some(last) = layout(of) else { return Ok(None) };
     let (mut at, mut held) = (SmallVec::new(), Vec::new());
     for x in of {
@@ -141,7 +142,7 @@ fn fitting<'a>(gpu: &'a Gpu, of: &[&Operand]) -> Result<Option<Fitting<'a>>> {
             continue;
         }
         let memory = gpu.scratch(x.bytes())?;
-        copy(gpu, &seen, &Operand::dense(memory.at, x.dtype, &seen.shape))?;
+        copy(gpu, &seen, &StridedOperand::dense(memory.at, x.dtype, &seen.shape))?;
         at.push(memory.at);
         held.push(memory);
     }
@@ -154,34 +155,39 @@ fn fitting<'a>(gpu: &'a Gpu, of: &[&Operand]) -> Result<Option<Fitting<'a>>> {
         whole.is_multiple_of(*vector) && at.iter().all(|at: &u64| at.is_multiple_of(bytes))
     };
     let vector = [8, 4, 2, 1].into_iter().filter(|v| v * size <= 16).find(fits).unwrap_or(1);
-    Ok(Some(Fitting { cut: Cut::new(&x.shape, last, vector), at, _held: held }))
+    Ok(Some(VectorAccess { cut: ChannelSplit::new(&x.shape, last, vector), at, _held: held }))
 }
 
 /// For a pass over all elements: lines need not be whole vectors.
-fn whole(cut: &Cut, dtype: DType, at: &[u64]) -> Cut {
+fn whole(cut: &ChannelSplit, dtype: DType, at: &[u64]) -> ChannelSplit {
     let vector = 16 / dtype.size();
     let bytes = 16;
     let fits = !cut.last
         && (cut.n * cut.c * cut.line).is_multiple_of(vector)
         && at.iter().all(|at| at.is_multiple_of(bytes));
-    Cut { vector: if fits { vector } else { cut.vector }, ..*cut }
+    ChannelSplit { vector: if fits { vector } else { cut.vector }, ..*cut }
 }
 
 /// One number for each channel, dense.
-fn dense<'a>(gpu: &'a Gpu, x: &Operand, held: &mut Vec<Scratch<'a>>) -> Result<u64> {
+fn dense<'a>(gpu: &'a Gpu, x: &StridedOperand, held: &mut Vec<DeviceScratch<'a>>) -> Result<u64> {
     if x.is_dense() {
         return Ok(x.at);
     }
     let memory = gpu.scratch(x.bytes())?;
-    copy(gpu, x, &Operand::dense(memory.at, x.dtype, &x.shape))?;
+    copy(gpu, x, &StridedOperand::dense(memory.at, x.dtype, &x.shape))?;
     held.push(memory);
     Ok(held[held.len() - 1].at)
 }
 
 /// From x, w, b: y, mean and variance. `false`, and nothing done, where loops do it.
-pub(crate) fn forward(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<bool> {
+pub(crate) fn forward(
+    gpu: &Gpu,
+    eps: Real,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<bool> {
     let (x, w, b) = (&x[0], &x[1], &x[2]);
-    let Some(Fitting { cut, at, _held }) = fitting(gpu, &[x, &out[0]])? else {
+    let Some(VectorAccess { cut, at, _held }) = fitting(gpu, &[x, &out[0]])? else {
         return Ok(false);
     };
     let dtypes = [x.dtype, w.dtype, x.dtype.compute()];
@@ -201,9 +207,14 @@ pub(crate) fn forward(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> R
 }
 
 /// From x, w, mean, variance, dy: dx, dw, db. `false`, and nothing done, where loops do it.
-pub(crate) fn backward(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<bool> {
+pub(crate) fn backward(
+    gpu: &Gpu,
+    eps: Real,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<bool> {
     let [x, w, mean, variance, dy] = x else { return Ok(false) };
-    let Some(Fitting { cut, at, _held }) = fitting(gpu, &[x, dy, &out[0]])? else {
+    let Some(VectorAccess { cut, at, _held }) = fitting(gpu, &[x, dy, &out[0]])? else {
         return Ok(false);
     };
     let dtypes = [x.dtype, w.dtype, mean.dtype];
@@ -212,7 +223,7 @@ pub(crate) fn backward(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> 
     let partial = gpu.scratch(2 * cut.parts * cut.c * size)?;
     let each = gpu.scratch(4 * cut.c * size)?;
     let mut held = Vec::new();
-    let mut one = |x: &Operand| dense(gpu, x, &mut held);
+    let mut one = |x: &StridedOperand| dense(gpu, x, &mut held);
     let (w, mean, variance) = (one(w)?, one(mean)?, one(variance)?);
     cut.launch(gpu, "SUMS", dtypes, (eps, sum), &[at[0], at[1], mean, partial.at])?;
     let words = [partial.at, w, mean, variance, out[1].at, out[2].at, each.at];

@@ -1,9 +1,9 @@
 //! Pieces put next to each other, as one kernel for up to eight.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
-use crate::loops::{Axes, Operand, merged};
+use crate::loops::{LoopAxes, StridedOperand, merged};
 use pullback_ir::Result;
 use smallvec::{SmallVec, smallvec};
 
@@ -13,9 +13,9 @@ const MOST: usize = 8;
 
 /// Elements of a row of a piece, and from one row to the next: what is before the axis is rows,
 /// what is from it on is in order.
-fn rows(x: &Operand, axis: usize) -> Option<(usize, isize)> {
+fn rows(x: &StridedOperand, axis: usize) -> Option<(usize, isize)> {
     let (outer, inner) = (&x.shape[..axis], &x.shape[axis..]);
-    let one = |axes: &Axes, otherwise: isize| match axes[..] {
+    let one = |axes: &LoopAxes, otherwise: isize| match axes[..] {
         [] => Some(otherwise),
         [(_, ref strides)] => Some(strides[0]),
         _ => None,
@@ -27,8 +27,13 @@ fn rows(x: &Operand, axis: usize) -> Option<(usize, isize)> {
 }
 
 /// Puts pieces into a dense result; `false`, and nothing done, for what copies do.
-pub(crate) fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<bool> {
-    let pieces: SmallVec<[&Operand; MOST]> = x.iter().filter(|x| x.len() > 0).collect();
+pub(crate) fn cat(
+    gpu: &Gpu,
+    axis: usize,
+    x: &[StridedOperand],
+    out: &StridedOperand,
+) -> Result<bool> {
+    let pieces: SmallVec<[&StridedOperand; MOST]> = x.iter().filter(|x| x.len() > 0).collect();
     if !(2..=MOST).contains(&pieces.len()) || !out.is_dense() {
         return Ok(false);
     }
@@ -59,7 +64,7 @@ pub(crate) fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Resul
         begin += of.get(k).map_or(0, |x| (x.0 / vectors) as u64);
     }
     words.extend((0..MOST).map(|k| of.get(k).map_or(0, |x| x.1 / vectors as isize) as u64));
-    let key = Key::Named("cat", smallvec![], smallvec![bytes as u32, u32::from(wide)]);
+    let key = KernelKey::Named("cat", smallvec![], smallvec![bytes as u32, u32::from(wide)]);
     let kernel = gpu.kernels.get(gpu, &key, || text(bytes, wide))?;
     gpu.launch(kernel, (height * width).div_ceil(256), 256, &words)?;
     Ok(true)
@@ -84,12 +89,12 @@ mod tests {
 
     #[test]
     fn rows_of_pieces_are_in_order() {
-        let dense = |shape: &[usize]| Operand::dense(0, DType::F32, shape);
+        let dense = |shape: &[usize]| StridedOperand::dense(0, DType::F32, shape);
         assert_eq!(rows(&dense(&[4, 6, 5]), 1), Some((30, 30)));
         assert_eq!(rows(&dense(&[4, 6, 5]), 0), Some((120, 120)));
-        assert_eq!(rows(&dense(&[4, 6, 5]).seen(&[4, 2, 5], &[30, 5, 1]), 1), Some((10, 30)));
+        assert_eq!(rows(&dense(&[4, 6, 5]).as_strided(&[4, 2, 5], &[30, 5, 1]), 1), Some((10, 30)));
         assert_eq!(rows(&dense(&[6, 4]).permuted(&[1, 0]), 1), None);
-        assert_eq!(rows(&dense(&[2, 3, 4]).seen(&[2, 3, 2], &[12, 4, 1]), 2), Some((2, 4)));
-        assert_eq!(rows(&dense(&[2, 3, 4]).seen(&[2, 2, 2], &[12, 4, 1]), 2), None);
+        assert_eq!(rows(&dense(&[2, 3, 4]).as_strided(&[2, 3, 2], &[12, 4, 1]), 2), Some((2, 4)));
+        assert_eq!(rows(&dense(&[2, 3, 4]).as_strided(&[2, 2, 2], &[12, 4, 1]), 2), None);
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::cache;
 use crate::describe::{driver_words, nvrtc_words};
-use crate::dry_run::{self, What, in_dry_run};
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::dry_run::{self, Preparation, in_dry_run};
+use crate::gpu::{Gpu, LibraryHandle, device_error};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
 use pullback_ir::{CudaSource, DType, KernelUsage, Result};
@@ -17,18 +17,18 @@ use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The kernels of a device.
-pub(crate) struct Kernels {
+pub(crate) struct KernelCache {
     /// As 90 for compute capability 9.0.
     pub capability: u32,
-    made: RwLock<FxHashMap<Key, Handle>>,
+    functions: RwLock<FxHashMap<KernelKey, LibraryHandle>>,
     /// Those that a dry run is making.
-    begun: Mutex<FxHashSet<Key>>,
+    compiling: Mutex<FxHashSet<KernelKey>>,
 }
 
 /// What the text of a kernel follows from.
 #[allow(clippy::large_enum_variant)] // made on the stack at every call: a box would be allocated there
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum KernelKey {
     /// A loop over instructions.
     Loop(LoopText),
     /// A kernel of `kernels/`, for some dtypes and numbers.
@@ -38,7 +38,7 @@ pub(crate) enum Key {
 }
 
 /// What is compiled.
-pub(crate) struct Compiled {
+pub(crate) struct KernelSource {
     pub text: String,
     /// The name of the kernel in it.
     pub function: CString,
@@ -46,19 +46,24 @@ pub(crate) struct Compiled {
     pub fused: bool,
 }
 
-impl Kernels {
-    pub fn new(capability: u32) -> Kernels {
-        Kernels { capability, made: RwLock::default(), begun: Mutex::default() }
+impl KernelCache {
+    pub fn new(capability: u32) -> KernelCache {
+        KernelCache { capability, functions: RwLock::default(), compiling: Mutex::default() }
     }
 
     /// The kernel of a key, if it was made before.
-    pub fn find(&self, key: &Key) -> Option<Handle> {
-        self.made.read().unwrap_or_else(PoisonError::into_inner).get(key).copied()
+    pub fn find(&self, key: &KernelKey) -> Option<LibraryHandle> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).get(key).copied()
     }
 
     /// The kernel `k` of a source text, which is made at the first call with this key.
-    pub fn get(&self, gpu: &Gpu, key: &Key, text: impl FnOnce() -> String) -> Result<Handle> {
-        let of = || Compiled { text: text(), function: c"k".into(), fused: false };
+    pub fn get(
+        &self,
+        gpu: &Gpu,
+        key: &KernelKey,
+        text: impl FnOnce() -> String,
+    ) -> Result<LibraryHandle> {
+        let of = || KernelSource { text: text(), function: c"k".into(), fused: false };
         self.get_or_make(gpu, key, of)
     }
 
@@ -66,9 +71,9 @@ impl Kernels {
     pub fn get_or_make(
         &self,
         gpu: &Gpu,
-        key: &Key,
-        of: impl FnOnce() -> Compiled,
-    ) -> Result<Handle> {
+        key: &KernelKey,
+        of: impl FnOnce() -> KernelSource,
+    ) -> Result<LibraryHandle> {
         match self.find(key) {
             Some(kernel) => Ok(kernel),
             None if in_dry_run() => Ok(self.dry_run(gpu, key, of)),
@@ -79,35 +84,40 @@ impl Kernels {
     /// Makes a kernel, unless another thread has begun to: then this one goes on to what is next.
     /// An error is left to the call that needs the kernel.
     #[cold]
-    fn dry_run(&self, gpu: &Gpu, key: &Key, of: impl FnOnce() -> Compiled) -> Handle {
-        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+    fn dry_run(
+        &self,
+        gpu: &Gpu,
+        key: &KernelKey,
+        of: impl FnOnce() -> KernelSource,
+    ) -> LibraryHandle {
+        let begun = || self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         if begun().insert(key.clone()) {
             // Another thread may have made it just now.
             if self.find(key).is_none() {
                 dry_run::count(match self.make(gpu, key, &of()) {
-                    Ok((_, true)) => What::KernelRead,
-                    Ok((_, false)) => What::Kernel,
-                    Err(_) => What::Refused,
+                    Ok((_, true)) => Preparation::KernelRead,
+                    Ok((_, false)) => Preparation::Kernel,
+                    Err(_) => Preparation::Refused,
                 });
             }
             begun().remove(key);
         }
-        Handle(null_mut())
+        LibraryHandle(null_mut())
     }
 
     /// Also whether its machine code was in a file.
     #[cold]
-    fn make(&self, gpu: &Gpu, key: &Key, of: &Compiled) -> Result<(Handle, bool)> {
+    fn make(&self, gpu: &Gpu, key: &KernelKey, of: &KernelSource) -> Result<(LibraryHandle, bool)> {
         let (image, from_file) = self.image(of)?;
         let kernel = load(gpu, of, &image)?;
-        let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.functions.write().unwrap_or_else(PoisonError::into_inner);
         // Modules live as long as the process, so one that another thread has made meanwhile may
         // stay beside this one.
         Ok((*made.entry(key.clone()).or_insert(kernel), from_file))
     }
 
     /// Machine code, and whether it was in a file. Needs no device.
-    fn image(&self, of: &Compiled) -> Result<(Vec<u8>, bool)> {
+    fn image(&self, of: &KernelSource) -> Result<(Vec<u8>, bool)> {
         let rtc = nvrtc().map_err(|why| device_error("compile", why.to_string()))?;
         let whole = whole_key(rtc, &of.text, self.capability, of.fused);
         let folder = cache::folder();
@@ -122,13 +132,13 @@ impl Kernels {
 
     /// What was made.
     #[cfg(test)]
-    pub fn keys(&self) -> Vec<Key> {
-        self.made.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    pub fn keys(&self) -> Vec<KernelKey> {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
 /// Loads machine code, and finds the kernel in it.
-fn load(gpu: &Gpu, of: &Compiled, image: &[u8]) -> Result<Handle> {
+fn load(gpu: &Gpu, of: &KernelSource, image: &[u8]) -> Result<LibraryHandle> {
     gpu.enter();
     let (mut module, mut function) = (null_mut(), null_mut());
     // SAFETY: the image is a whole one, from NVRTC or from a file that holds its length.
@@ -150,7 +160,7 @@ fn load(gpu: &Gpu, of: &Compiled, image: &[u8]) -> Result<Handle> {
         }
         gpu.ok("compile", code)?;
     }
-    Ok(Handle(function))
+    Ok(LibraryHandle(function))
 }
 
 /// What machine code follows from.

@@ -1,10 +1,10 @@
 //! Custom ops: kernels that users wrote in CUDA C, and code for the host, with copies.
 
-use crate::compile::{Compiled, Key};
+use crate::compile::{KernelKey, KernelSource};
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::gpu::{Gpu, LibraryHandle, device_error};
 use crate::host;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use pullback_cuda_sys::Ptr;
 use pullback_ir::{
@@ -201,15 +201,15 @@ pub(crate) fn text(source: &CudaSource, inputs: &[DType], outputs: &[DType]) -> 
 pub(crate) fn run(
     gpu: &Gpu,
     (op, of): (&Op, &Custom),
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     let Work::Kernel { kernel, .. } = of.work() else {
         return Err(Error::argument(of.name(), "has no kernel"));
     };
     let device = Device::Cuda(gpu.number);
-    let specs = |all: &[Operand]| {
+    let specs = |all: &[StridedOperand]| {
         all.iter().map(|x| Spec::on(device, x.dtype, &x.shape[..])).collect::<Vec<_>>()
     };
     let (inputs, outputs) = (specs(x), specs(out));
@@ -224,14 +224,14 @@ pub(crate) fn run(
     };
     // Dense memory for what is not.
     let mut held = Vec::new();
-    let mut dense = |x: &Operand, filled: bool| -> Result<u64> {
+    let mut dense = |x: &StridedOperand, filled: bool| -> Result<u64> {
         if x.is_dense() {
             return Ok(x.at);
         }
         let memory = gpu.scratch(x.bytes())?;
         let address = memory.at;
         if filled {
-            copy(gpu, x, &Operand::dense(address, x.dtype, &x.shape))?;
+            copy(gpu, x, &StridedOperand::dense(address, x.dtype, &x.shape))?;
         }
         held.push(memory);
         Ok(address)
@@ -249,7 +249,7 @@ pub(crate) fn run(
             .map_err(|e| failed(Error::new(e.kind(), of.name(), "was not launched").because(e)))?;
     }
     for (y, &at) in out.iter().zip(&to).filter(|(y, at)| y.at != **at) {
-        copy(gpu, &Operand::dense(at, y.dtype, &y.shape), y)?;
+        copy(gpu, &StridedOperand::dense(at, y.dtype, &y.shape), y)?;
     }
     Ok(())
 }
@@ -258,15 +258,16 @@ fn compiled(
     gpu: &Gpu,
     op: &'static str,
     source: &Arc<CudaSource>,
-    x: &[Operand],
-    out: &[Operand],
-) -> Result<Handle> {
-    let dtypes = |all: &[Operand]| all.iter().map(|x| x.dtype).collect::<SmallVec<[DType; 4]>>();
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<LibraryHandle> {
+    let dtypes =
+        |all: &[StridedOperand]| all.iter().map(|x| x.dtype).collect::<SmallVec<[DType; 4]>>();
     let (inputs, outputs) = (dtypes(x), dtypes(out));
-    let key = Key::Custom(source.clone(), inputs.clone(), outputs.clone());
+    let key = KernelKey::Custom(source.clone(), inputs.clone(), outputs.clone());
     let kernel = gpu.kernels.get_or_make(gpu, &key, || {
         let function = CString::new(source.function()).unwrap_or_default();
-        Compiled { text: text(source, &inputs, &outputs), function, fused: true }
+        KernelSource { text: text(source, &inputs, &outputs), function, fused: true }
     });
     kernel.map_err(|error| {
         let message = format!("its CUDA C, `{}`, is not a kernel", source.function());
@@ -274,7 +275,7 @@ fn compiled(
     })
 }
 
-fn launch(gpu: &Gpu, kernel: Handle, geometry: &CudaLaunch, words: &[u64]) -> Result<()> {
+fn launch(gpu: &Gpu, kernel: LibraryHandle, geometry: &CudaLaunch, words: &[u64]) -> Result<()> {
     let CudaLaunch { grid, block, shared_bytes, .. } = geometry;
     if grid.contains(&0) {
         return Ok(());

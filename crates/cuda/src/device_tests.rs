@@ -1,7 +1,7 @@
 //! Ops of libraries against the CPU's kernels, on a device: only with `PULLBACK_DEVICE=cuda:0`.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::{ops, program};
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
@@ -126,12 +126,12 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         gpu.upload(&bytes(x.dtype, &stored), at).expect("upload");
         let rank = x.shape.len();
         operands.push(match x.turned {
-            false => Operand::dense(at, x.dtype, &x.shape),
+            false => StridedOperand::dense(at, x.dtype, &x.shape),
             true => {
                 let mut shape = x.shape.clone();
                 shape.swap(rank - 1, rank - 2);
                 let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
-                Operand::dense(at, x.dtype, &shape).permuted(&order)
+                StridedOperand::dense(at, x.dtype, &shape).permuted(&order)
             }
         });
     }
@@ -139,7 +139,7 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
     for (spec, values) in made {
         let at = gpu.alloc(spec.bytes()).expect("memory");
         gpu.fill(at, 0xff, spec.bytes()).expect("fill");
-        outputs.push(Operand::dense(at, spec.dtype, &spec.shape));
+        outputs.push(StridedOperand::dense(at, spec.dtype, &spec.shape));
         expected.push(values);
     }
     let run = match op {
@@ -396,7 +396,10 @@ fn systems_are_those_of_the_cpu() {
     let pivots = Array::new(DType::I32, &[2], vec![3.0, 1.0]);
     let at = gpu.alloc(64).expect("memory");
     gpu.upload(&bytes(DType::I32, &pivots.values), at).expect("upload");
-    let (x, y) = (Operand::dense(at, DType::I32, &[2]), Operand::dense(at + 16, DType::I64, &[2]));
+    let (x, y) = (
+        StridedOperand::dense(at, DType::I32, &[2]),
+        StridedOperand::dense(at + 16, DType::I64, &[2]),
+    );
     ops::run(&gpu, &Op::Linalg(Linalg::Permutation(2)), &[x], &[y], None).expect("it starts");
     let error = gpu.synchronize().expect_err("a row that is not there").to_string();
     assert!(error.contains("index 2 (element 0 of the indices) is out of range"), "{error}");

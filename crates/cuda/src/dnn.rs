@@ -13,9 +13,9 @@
 use crate::cache;
 use crate::describe::{describe, driver_words, nvrtc_words};
 use crate::dnn_graph::code::{OF_CHAR, OF_HANDLE, OF_I64, OF_POINTER};
-use crate::dnn_graph::{Descriptor, DnnGraph, Made};
-use crate::dry_run::{self, What, in_dry_run};
-use crate::gpu::{Gpu, Handle};
+use crate::dnn_graph::{Descriptor, DnnGraph, DnnResult};
+use crate::dry_run::{self, Preparation, in_dry_run};
+use crate::gpu::{Gpu, LibraryHandle};
 use pullback_cuda_sys::{Cudnn, Ptr, cublas_lt, cudnn, cudnn_version, nvrtc};
 use pullback_ir::{DType, Result};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
@@ -39,19 +39,19 @@ pub(crate) struct Dnn {
     about: String,
     /// What runs plans.
     runs: Mutex<DnnRuns>,
-    plans: Mutex<FxHashMap<DnnForm, Made<DnnPlan>>>,
+    plans: Mutex<FxHashMap<DnnForm, DnnResult<DnnPlan>>>,
     /// Forms whose plans a dry run is making.
-    begun: Mutex<FxHashSet<DnnForm>>,
+    planning: Mutex<FxHashSet<DnnForm>>,
     /// Handles that make plans: as many as there were threads that did so at once. They stay, as
     /// plans refer to them.
-    idle: Mutex<Vec<Handle>>,
+    idle: Mutex<Vec<LibraryHandle>>,
 }
 
 /// A handle is used by one thread at a time, and so are plans that run.
 struct DnnRuns {
-    handle: Handle,
+    handle: LibraryHandle,
     /// The stream that the handle was last given.
-    stream: Handle,
+    stream: LibraryHandle,
 }
 
 /// What a plan follows from: an op, and all lengths, strides and options.
@@ -65,7 +65,7 @@ pub(crate) struct DnnForm {
 /// How cuDNN runs a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct DnnPlan {
-    descriptor: Handle,
+    descriptor: LibraryHandle,
     workspace: usize,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct DnnPlan {
 const LONG: Duration = Duration::from_millis(20);
 
 impl Dnn {
-    pub fn open(gpu: &Gpu) -> Made<Dnn> {
+    pub fn open(gpu: &Gpu) -> DnnResult<Dnn> {
         let library = cudnn()?;
         // cuDNN opens these two by name; the ones that we have found are then there already. It
         // compiles kernels with the first, so their versions are a part of what a plan is good for.
@@ -84,7 +84,7 @@ impl Dnn {
         gpu.enter();
         let handle = new_handle(library)?;
         let chip = describe(gpu.number)?;
-        let runs = DnnRuns { handle, stream: Handle(null_mut()) };
+        let runs = DnnRuns { handle, stream: LibraryHandle(null_mut()) };
         Ok(Dnn {
             library,
             version: major * 10000 + minor * 100 + patch,
@@ -97,12 +97,12 @@ impl Dnn {
             ),
             runs: Mutex::new(runs),
             plans: Mutex::default(),
-            begun: Mutex::default(),
+            planning: Mutex::default(),
             idle: Mutex::default(),
         })
     }
 
-    fn plans(&self) -> MutexGuard<'_, FxHashMap<DnnForm, Made<DnnPlan>>> {
+    fn plans(&self) -> MutexGuard<'_, FxHashMap<DnnForm, DnnResult<DnnPlan>>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,16 +112,16 @@ impl Dnn {
         gpu: &Gpu,
         form: &DnnForm,
         allows: &dyn Fn(&[c_int]) -> bool,
-        build: impl FnOnce(&mut DnnGraph) -> Made<()>,
+        build: impl FnOnce(&mut DnnGraph) -> DnnResult<()>,
     ) -> Option<DnnPlan> {
         if let Some(made) = self.plans().get(form) {
             return made.as_ref().ok().copied();
         }
-        let begun = || self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = || self.planning.lock().unwrap_or_else(PoisonError::into_inner);
         if in_dry_run() {
             // Another thread is making it: a dry run goes on as if there were one.
             if !begun().insert(form.clone()) {
-                return Some(DnnPlan { descriptor: Handle(null_mut()), workspace: 0 });
+                return Some(DnnPlan { descriptor: LibraryHandle(null_mut()), workspace: 0 });
             }
             // Or has made it just now.
             let made = self.plans().get(form).map(|made| made.as_ref().ok().copied());
@@ -146,7 +146,7 @@ impl Dnn {
 
     /// A handle that no other thread uses, for one plan. That there is none now, for want of memory
     /// say, is not remembered of any form.
-    fn handle(&self, gpu: &Gpu) -> Made<Handle> {
+    fn handle(&self, gpu: &Gpu) -> DnnResult<LibraryHandle> {
         let found = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let again = |_| {
             gpu.release();
@@ -187,7 +187,7 @@ impl Dnn {
         plan: DnnPlan,
         workspace: u64,
         at: &[(i64, u64)],
-    ) -> Made<()> {
+    ) -> DnnResult<()> {
         let failed = |code: c_int| if code == 0 { Ok(()) } else { Err(format!("error {code}")) };
         let stream = gpu.stream();
         if runs.stream.0 != stream.0 {
@@ -214,14 +214,14 @@ impl Dnn {
         handle: Ptr,
         form: &DnnForm,
         allows: &dyn Fn(&[c_int]) -> bool,
-        build: impl FnOnce(&mut DnnGraph) -> Made<()>,
-    ) -> Made<DnnPlan> {
+        build: impl FnOnce(&mut DnnGraph) -> DnnResult<()>,
+    ) -> DnnResult<DnnPlan> {
         let mut key = format!("rules {RULES}\n{}\n{} {}", self.about, form.what, form.dtype);
         form.numbers.iter().for_each(|n| _ = write!(key, " {n}"));
         let folder = cache::folder();
         let kept = folder.as_ref().and_then(|folder| cache::read(folder, "plan", &key));
         if let Some(plan) = kept.and_then(|bytes| self.restore(handle, &bytes)) {
-            dry_run::count(What::PlanRead);
+            dry_run::count(Preparation::PlanRead);
             return Ok(plan);
         }
         let clock = Instant::now();
@@ -229,7 +229,7 @@ impl Dnn {
         build(&mut graph)?;
         let (plan, workspace) = graph.plan(handle, allows)?;
         let plan = DnnPlan { descriptor: plan.keep(), workspace };
-        dry_run::count(What::Plan);
+        dry_run::count(Preparation::Plan);
         if clock.elapsed() > LONG
             && let Some(folder) = &folder
             && let Ok(bytes) = self.text(plan)
@@ -240,7 +240,7 @@ impl Dnn {
     }
 
     /// What a file holds: the workspace, a hash of the text, the text.
-    fn text(&self, plan: DnnPlan) -> Made<Vec<u8>> {
+    fn text(&self, plan: DnnPlan) -> DnnResult<Vec<u8>> {
         // Not dropped: the plan stays.
         let of = std::mem::ManuallyDrop::new(Descriptor {
             library: self.library,
@@ -273,7 +273,7 @@ impl Dnn {
     /// What was refused, and why.
     #[cfg(test)]
     pub fn refusals(&self) -> Vec<String> {
-        let why = |(form, plan): (&DnnForm, &Made<DnnPlan>)| {
+        let why = |(form, plan): (&DnnForm, &DnnResult<DnnPlan>)| {
             plan.as_ref().err().map(|why| format!("{form:?}: {why}"))
         };
         self.plans().iter().filter_map(why).collect()
@@ -281,11 +281,11 @@ impl Dnn {
 }
 
 /// A handle, in the current context.
-fn new_handle(library: &Cudnn) -> Made<Handle> {
+fn new_handle(library: &Cudnn) -> DnnResult<LibraryHandle> {
     let mut handle = null_mut();
     // SAFETY: writes one handle.
     match unsafe { (library.cudnnCreate)(&mut handle) } {
-        0 => Ok(Handle(handle)),
+        0 => Ok(LibraryHandle(handle)),
         code => Err(format!("cuDNN cannot start (error {code})")),
     }
 }

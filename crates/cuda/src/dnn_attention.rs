@@ -7,10 +7,10 @@
 
 use crate::dnn::{Dnn, DnnForm};
 use crate::dnn_graph::code::*;
-use crate::dnn_graph::{DnnGraph, Made, Tensor, dense, dtype_code};
-use crate::fused::{Body, last};
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::Operand;
+use crate::dnn_graph::{DnnGraph, DnnResult, DnnTensor, dense, dtype_code};
+use crate::fused::{RegionBody, last};
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use pullback_ir::{Attention, DType, Reduction, Result, deterministic, element_count};
 use std::ffi::c_int;
@@ -38,7 +38,7 @@ const DELTA: i64 = 12;
 const ONE: i64 = 13;
 const TOTAL: i64 = 14;
 
-type Four = [i64; 4];
+type FourDims = [i64; 4];
 
 /// Lengths.
 #[derive(Clone, Copy)]
@@ -58,29 +58,29 @@ struct AttentionSizes {
 
 /// Memory with four axes: batch, heads, queries or keys, elements.
 #[derive(Clone, Copy)]
-struct Seen {
+struct StridedHeads {
     at: u64,
-    strides: Four,
+    strides: FourDims,
 }
 
-fn turned([b, h, s, d]: Four) -> Four {
+fn turned([b, h, s, d]: FourDims) -> FourDims {
     [b, h, d, s]
 }
 
 impl AttentionSizes {
     /// `None` where cuDNN is not asked.
-    fn of(gpu: &Gpu, dnn: &Dnn, how: Attention, x: &[Operand]) -> Option<AttentionSizes> {
+    fn of(gpu: &Gpu, dnn: &Dnn, how: Attention, x: &[StridedOperand]) -> Option<AttentionSizes> {
         let rank = x[0].shape.len();
-        let axes = |x: &Operand| [x.shape[rank - 3], x.shape[rank - 2], x.shape[rank - 1]];
+        let axes = |x: &StridedOperand| [x.shape[rank - 3], x.shape[rank - 2], x.shape[rank - 1]];
         let ([heads, queries, width], [groups, keys, _]) = (axes(&x[0]), axes(&x[1]));
         let value = x[2].shape[rank - 1];
         let batch = &x[0].shape[..rank - 3];
-        let same = |y: &Operand| y.dtype == x[0].dtype && y.shape[..rank - 3] == *batch;
+        let same = |y: &StridedOperand| y.dtype == x[0].dtype && y.shape[..rank - 3] == *batch;
         let narrow = matches!(x[0].dtype, DType::BF16 | DType::F16);
         let fits = |n: usize| n.is_multiple_of(8) && n <= 256;
         // Wide heads had faults before this version.
         let wide = width == value && dnn.version >= 91400;
-        let small = |x: &Operand| x.len() > 0 && i32::try_from(x.len()).is_ok();
+        let small = |x: &StridedOperand| x.len() > 0 && i32::try_from(x.len()).is_ok();
         let taken = narrow
             && gpu.kernels.capability >= 80
             && !how.masked
@@ -104,31 +104,31 @@ impl AttentionSizes {
         })
     }
 
-    fn q(&self) -> Four {
+    fn q(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.width]
     }
 
-    fn k(&self) -> Four {
+    fn k(&self) -> FourDims {
         [self.batch, self.groups, self.keys, self.width]
     }
 
-    fn v(&self) -> Four {
+    fn v(&self) -> FourDims {
         [self.batch, self.groups, self.keys, self.value]
     }
 
-    fn o(&self) -> Four {
+    fn o(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.value]
     }
 
-    fn scores(&self) -> Four {
+    fn scores(&self) -> FourDims {
         [self.batch, self.heads, self.queries, self.keys]
     }
 
-    fn rows(&self) -> Four {
+    fn rows(&self) -> FourDims {
         [self.batch, self.heads, self.queries, 1]
     }
 
-    fn form(&self, what: &'static str, strides: &[Four], more: bool) -> DnnForm {
+    fn form(&self, what: &'static str, strides: &[FourDims], more: bool) -> DnnForm {
         let mut numbers = smallvec::SmallVec::from_slice(&[
             self.batch,
             self.heads,
@@ -167,14 +167,14 @@ impl AttentionSizes {
 }
 
 /// The strides of four axes in dense memory.
-fn usual(x: &Operand) -> Four {
+fn usual(x: &StridedOperand) -> FourDims {
     let [h, s, d] = [3, 2, 1].map(|k| x.shape[x.shape.len() - k]);
     [h * s * d, s * d, d, 1].map(|n| n as i64)
 }
 
 /// The strides of four axes, if cuDNN takes them: elements next to each other, the rest in
 /// multiples of 16 bytes.
-fn strides(x: &Operand) -> Option<Four> {
+fn strides(x: &StridedOperand) -> Option<FourDims> {
     let rank = x.shape.len();
     let mut out = [0; 4];
     // All batch axes as one.
@@ -198,15 +198,19 @@ fn strides(x: &Operand) -> Option<Four> {
 }
 
 /// The operand, or a dense copy of it.
-fn seen<'a>(gpu: &'a Gpu, x: &Operand, held: &mut Vec<Scratch<'a>>) -> Result<Seen> {
+fn strided_heads<'a>(
+    gpu: &'a Gpu,
+    x: &StridedOperand,
+    held: &mut Vec<DeviceScratch<'a>>,
+) -> Result<StridedHeads> {
     if let Some(strides) = strides(x) {
-        return Ok(Seen { at: x.at, strides });
+        return Ok(StridedHeads { at: x.at, strides });
     }
     let memory = gpu.scratch(x.bytes())?;
-    let copied = Operand::dense(memory.at, x.dtype, &x.shape);
+    let copied = StridedOperand::dense(memory.at, x.dtype, &x.shape);
     copy(gpu, x, &copied)?;
     held.push(memory);
-    Ok(Seen { at: copied.at, strides: usual(x) })
+    Ok(StridedHeads { at: copied.at, strides: usual(x) })
 }
 
 fn address(of: &f32) -> u64 {
@@ -219,7 +223,12 @@ fn all(_: &[c_int]) -> bool {
 }
 
 /// Forward; false, and nothing done, if cuDNN does not take it.
-pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
+pub(crate) fn attention(
+    gpu: &Gpu,
+    how: Attention,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
     let Some(sizes) = AttentionSizes::of(gpu, dnn, how, x) else { return Ok(false) };
     let aligned = out[1].at.is_multiple_of(16) && out[1].is_dense();
@@ -234,7 +243,7 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
         return Ok(false);
     };
     let mut held = Vec::new();
-    let mut given = |x: &Operand| seen(gpu, x, &mut held);
+    let mut given = |x: &StridedOperand| strided_heads(gpu, x, &mut held);
     let (q, k, v) = (given(&x[0])?, given(&x[1])?, given(&x[2])?);
     let (scale, low) = (how.scale.0 as f32, HIDDEN);
     let mut at = vec![(Q, q.at), (K, k.at), (V, v.at), (O, out[0].at), (STATS, out[1].at)];
@@ -245,7 +254,12 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
     dnn.run(gpu, &form, plan, &at)
 }
 
-fn causal(g: &mut DnnGraph, x: Tensor, low: Option<Tensor>, dims: &[i64]) -> Made<Tensor> {
+fn causal(
+    g: &mut DnnGraph,
+    x: DnnTensor,
+    low: Option<DnnTensor>,
+    dims: &[i64],
+) -> DnnResult<DnnTensor> {
     let Some(low) = low else { return Ok(x) };
     let (query, key) = (g.index(x, 2, dims)?, g.index(x, 3, dims)?);
     let sees = g.inner(dims, BOOLEAN)?;
@@ -253,11 +267,11 @@ fn causal(g: &mut DnnGraph, x: Tensor, low: Option<Tensor>, dims: &[i64]) -> Mad
     g.select(sees, [x, low], dims)
 }
 
-fn hidden(g: &mut DnnGraph, s: &AttentionSizes) -> Made<Option<Tensor>> {
+fn hidden(g: &mut DnnGraph, s: &AttentionSizes) -> DnnResult<Option<DnnTensor>> {
     s.causal.then(|| g.scalar(LOW)).transpose()
 }
 
-fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [Four; 4]) -> Made<()> {
+fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [FourDims; 4]) -> DnnResult<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let (scores, rows) = (s.scores(), s.rows());
     let q = g.tensor(Q, &s.q(), &q, narrow)?;
@@ -286,8 +300,8 @@ fn forward(g: &mut DnnGraph, s: &AttentionSizes, [q, k, v, o]: [Four; 4]) -> Mad
 pub(crate) fn attention_vjp(
     gpu: &Gpu,
     how: Attention,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
 ) -> Result<bool> {
     vjp_within(gpu, how, x, out, SCRATCH)
 }
@@ -295,8 +309,8 @@ pub(crate) fn attention_vjp(
 pub(crate) fn vjp_within(
     gpu: &Gpu,
     how: Attention,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
     scratch: usize,
 ) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
@@ -310,7 +324,7 @@ pub(crate) fn vjp_within(
         return Ok(false);
     }
     // Gradients of keys and values for each head of queries, before they are added up.
-    let full = |of: Four| [of[0], whole.heads, of[2], of[3]];
+    let full = |of: FourDims| [of[0], whole.heads, of[2], of[3]];
     let results = [whole.q(), full(whole.k()), full(whole.v())];
     let part = if deterministic() { whole.part(scratch) } else { whole };
     let operands = [&x[0], &x[1], &x[2], &x[3], &x[5]];
@@ -324,7 +338,7 @@ pub(crate) fn vjp_within(
     let build = |g: &mut DnnGraph| backward(g, &part, strides, !deterministic());
     let Some(plan) = dnn.plan(gpu, &form, &all, build) else { return Ok(false) };
     let mut held = Vec::new();
-    let mut given = |x: &Operand| seen(gpu, x, &mut held);
+    let mut given = |x: &StridedOperand| strided_heads(gpu, x, &mut held);
     let (q, k, v) = (given(&x[0])?, given(&x[1])?, given(&x[2])?);
     let (o, dy) = (given(&x[3])?, given(&x[5])?);
     // The log-sum-exp of queries, dense and in f32.
@@ -334,19 +348,20 @@ pub(crate) fn vjp_within(
         true => (stats.at, None),
         false => {
             let memory = gpu.scratch(stats.len() * 4)?;
-            copy(gpu, stats, &Operand::dense(memory.at, DType::F32, &stats.shape))?;
+            copy(gpu, stats, &StridedOperand::dense(memory.at, DType::F32, &stats.shape))?;
             (memory.at, Some(memory))
         }
     };
-    let count = |dims: Four| dims.iter().product::<i64>() as usize;
-    let shared = |dims: Four| gpu.scratch(count(dims) * whole.dtype.size());
+    let count = |dims: FourDims| dims.iter().product::<i64>() as usize;
+    let shared = |dims: FourDims| gpu.scratch(count(dims) * whole.dtype.size());
     let memory = match shared_by {
         true => Some([shared(results[1])?, shared(results[2])?]),
         false => None,
     };
     let to = |k: usize| memory.as_ref().map_or(out[k].at, |memory| memory[k - 1].at);
-    let dq = Seen { at: out[0].at, strides: dq };
-    let (dk, dv) = (Seen { at: to(1), strides: dk }, Seen { at: to(2), strides: dv });
+    let dq = StridedHeads { at: out[0].at, strides: dq };
+    let (dk, dv) =
+        (StridedHeads { at: to(1), strides: dk }, StridedHeads { at: to(2), strides: dv });
     let total = match deterministic() {
         true => None,
         false => Some(gpu.scratch(count(part.q()) * 4)?),
@@ -356,7 +371,7 @@ pub(crate) fn vjp_within(
     let each = whole.heads / whole.groups;
     for batch in (0..whole.batch).step_by(part.batch as usize) {
         for group in (0..whole.groups).step_by(part.groups as usize) {
-            let from = |x: &Seen, head: i64| {
+            let from = |x: &StridedHeads, head: i64| {
                 let elements = batch * x.strides[0] + head * x.strides[1];
                 x.at.wrapping_add_signed(elements * whole.dtype.size() as i64)
             };
@@ -395,25 +410,36 @@ pub(crate) fn vjp_within(
     Ok(true)
 }
 
-fn four(of: &[i64]) -> Four {
+fn four(of: &[i64]) -> FourDims {
     [of[0], of[1], of[2], of[3]]
 }
 
 /// Adds up the gradients of the heads of queries that share keys.
-fn groups(gpu: &Gpu, s: &AttentionSizes, from: u64, out: &Operand, strides: Four) -> Result<()> {
+fn groups(
+    gpu: &Gpu,
+    s: &AttentionSizes,
+    from: u64,
+    out: &StridedOperand,
+    strides: FourDims,
+) -> Result<()> {
     let width = out.shape[out.shape.len() - 1] as i64;
     let shape = [s.batch, s.groups, s.heads / s.groups, s.keys, width].map(|n| n as usize);
     let order = last(5, 2);
-    let mut body = Body::default();
-    let value = body.load(Operand::dense(from, s.dtype, &shape).permuted(&order));
+    let mut body = RegionBody::default();
+    let value = body.load(StridedOperand::dense(from, s.dtype, &shape).permuted(&order));
     let sum = body.reduce(Reduction::Sum, value);
     let to = [shape[0], shape[1], shape[3], shape[4]];
-    body.store(sum, Operand::new(out.at, s.dtype, &to, &strides.map(|s| s as isize)));
+    body.store(sum, StridedOperand::new(out.at, s.dtype, &to, &strides.map(|s| s as isize)));
     let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
     body.run(gpu, &across, 1)
 }
 
-fn backward(g: &mut DnnGraph, s: &AttentionSizes, strides: [Four; 8], adds: bool) -> Made<()> {
+fn backward(
+    g: &mut DnnGraph,
+    s: &AttentionSizes,
+    strides: [FourDims; 8],
+    adds: bool,
+) -> DnnResult<()> {
     let narrow = dtype_code(s.dtype).ok_or("no such dtype")?;
     let [qs, ks, vs, os, dos, dqs, dks, dvs] = strides;
     let (scores, rows) = (s.scores(), s.rows());

@@ -9,9 +9,9 @@
 
 use crate::dnn::{Dnn, DnnForm};
 use crate::dnn_graph::code::*;
-use crate::dnn_graph::{DnnGraph, Made, dense, dtype_code};
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::Operand;
+use crate::dnn_graph::{DnnGraph, DnnResult, dense, dtype_code};
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::transpose::transpose;
 use pullback_ir::{Conv, DType, Result, Role, Window, deterministic, element_count, tf32_allowed};
@@ -21,7 +21,7 @@ use std::ffi::c_int;
 type Dims = SmallVec<[i64; 5]>;
 
 /// A convolution as cuDNN sees it.
-struct Problem {
+struct DnnConv {
     role: usize,
     dtype: DType,
     /// Of x, w and y.
@@ -35,9 +35,14 @@ struct Problem {
 
 /// Runs a convolution that has elements, of x, w and y, of which `out` is computed; false, and
 /// nothing done, if cuDNN does not take it.
-pub(crate) fn conv(gpu: &Gpu, conv: &Conv, [x, w, y]: [&Operand; 3], out: usize) -> Result<bool> {
+pub(crate) fn conv(
+    gpu: &Gpu,
+    conv: &Conv,
+    [x, w, y]: [&StridedOperand; 3],
+    out: usize,
+) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
-    let Some(problem) = Problem::new(conv, [x, w, y]) else { return Ok(false) };
+    let Some(problem) = DnnConv::new(conv, [x, w, y]) else { return Ok(false) };
     let narrow = matches!(problem.dtype, DType::BF16 | DType::F16);
     // Bytes that have to be moved around a layout.
     let moved = |channels_last: bool| -> usize {
@@ -61,11 +66,11 @@ pub(crate) fn conv(gpu: &Gpu, conv: &Conv, [x, w, y]: [&Operand; 3], out: usize)
 pub(crate) fn in_layout(
     gpu: &Gpu,
     conv: &Conv,
-    of: [&Operand; 3],
+    of: [&StridedOperand; 3],
     out: usize,
     channels_last: bool,
 ) -> Result<bool> {
-    match (gpu.dnn(), Problem::new(conv, of)) {
+    match (gpu.dnn(), DnnConv::new(conv, of)) {
         (Some(dnn), Some(problem)) => problem.run(gpu, dnn, of, out, channels_last),
         _ => Ok(false),
     }
@@ -85,13 +90,13 @@ fn window(window: &Window, len: usize, count: usize) -> Option<[i64; 4]> {
     ])
 }
 
-impl Problem {
+impl DnnConv {
     /// `None` where cuDNN is not asked.
-    fn new(conv: &Conv, of: [&Operand; 3]) -> Option<Problem> {
+    fn new(conv: &Conv, of: [&StridedOperand; 3]) -> Option<DnnConv> {
         let [x, _, y] = of;
         let dtype = y.dtype;
         dtype_code(dtype)?;
-        let small = |x: &&Operand| x.dtype == dtype && i32::try_from(x.len()).is_ok();
+        let small = |x: &&StridedOperand| x.dtype == dtype && i32::try_from(x.len()).is_ok();
         if conv.windows.is_empty() || conv.windows.len() > 3 || !of.iter().all(small) {
             return None;
         }
@@ -118,7 +123,7 @@ impl Problem {
             3..8 if narrow && conv.groups == 1 => 8,
             channels => channels,
         };
-        Some(Problem { role, dtype, dims, channels, windows })
+        Some(DnnConv { role, dtype, dims, channels, windows })
     }
 
     /// Of x, w and y, as cuDNN gets them.
@@ -140,7 +145,7 @@ impl Problem {
         DnnForm { what: what[self.role], dtype: self.dtype, numbers }
     }
 
-    fn build(&self, g: &mut DnnGraph, channels_last: bool) -> Made<()> {
+    fn build(&self, g: &mut DnnGraph, channels_last: bool) -> DnnResult<()> {
         let dtype = dtype_code(self.dtype).ok_or("no such dtype")?;
         let within = if dtype == DOUBLE { DOUBLE } else { FLOAT };
         let all = self.dims(channels_last);
@@ -179,7 +184,7 @@ impl Problem {
         &self,
         gpu: &Gpu,
         dnn: &Dnn,
-        of: [&Operand; 3],
+        of: [&StridedOperand; 3],
         out: usize,
         channels_last: bool,
     ) -> Result<bool> {
@@ -188,7 +193,7 @@ impl Problem {
         let Some(plan) = dnn.plan(gpu, &form, &|notes| self.allows(notes), build) else {
             return Ok(false);
         };
-        let mut held: Vec<Scratch<'_>> = Vec::new();
+        let mut held: Vec<DeviceScratch<'_>> = Vec::new();
         let mut at: SmallVec<[(i64, u64); 3]> = SmallVec::new();
         for (number, &x) in of.iter().enumerate() {
             let mut address = x.at;
@@ -223,53 +228,53 @@ impl Problem {
     }
 }
 
-impl Problem {
+impl DnnConv {
     /// Whether x or w has zeros behind its channels.
     fn pads(&self, number: usize, channels_last: bool) -> bool {
         channels_last && number < 2 && self.dims[0][1] != self.channels
     }
 
     /// An array like this one, with the channels last and zeros behind them: the part without them.
-    fn padded(&self, x: &Operand, at: u64) -> Operand {
+    fn padded(&self, x: &StridedOperand, at: u64) -> StridedOperand {
         let mut whole: SmallVec<[usize; 5]> = SmallVec::from_slice(&moved(x).shape);
         let last = whole.len() - 1;
         whole[last] = self.channels as usize;
         let strides = pullback_ir::dense_strides(&whole);
-        Operand::new(at, x.dtype, &moved(x).shape, &strides)
+        StridedOperand::new(at, x.dtype, &moved(x).shape, &strides)
     }
 }
 
 /// The channels after the spatial axes.
-fn moved(x: &Operand) -> Operand {
+fn moved(x: &StridedOperand) -> StridedOperand {
     let order: SmallVec<[usize; 5]> = [0].into_iter().chain(2..x.shape.len()).chain([1]).collect();
     x.permuted(&order)
 }
 
-fn fits(x: &Operand, channels_last: bool) -> bool {
+fn fits(x: &StridedOperand, channels_last: bool) -> bool {
     let dense = if channels_last { moved(x).is_dense() } else { x.is_dense() };
     dense && x.at.is_multiple_of(16)
 }
 
 /// A dense copy, with the channels last or not.
-fn arrange(gpu: &Gpu, x: &Operand, to: u64, channels_last: bool) -> Result<()> {
+fn arrange(gpu: &Gpu, x: &StridedOperand, to: u64, channels_last: bool) -> Result<()> {
     match channels_last {
-        false => copy(gpu, x, &Operand::dense(to, x.dtype, &x.shape)),
+        false => copy(gpu, x, &StridedOperand::dense(to, x.dtype, &x.shape)),
         true if x.is_dense() => {
             let sizes = [x.shape[0], x.shape[1], element_count(&x.shape[2..])];
             transpose(gpu, x.dtype, x.at, to, sizes)
         }
         true => {
             let seen = moved(x);
-            copy(gpu, &seen, &Operand::dense(to, x.dtype, &seen.shape))
+            copy(gpu, &seen, &StridedOperand::dense(to, x.dtype, &seen.shape))
         }
     }
 }
 
 /// A result, from memory with the channels last or not.
-fn restore(gpu: &Gpu, from: u64, out: &Operand, channels_last: bool) -> Result<()> {
+fn restore(gpu: &Gpu, from: u64, out: &StridedOperand, channels_last: bool) -> Result<()> {
     if !out.is_dense() {
         let to = if channels_last { moved(out) } else { out.clone() };
-        return copy(gpu, &Operand::dense(from, out.dtype, &to.shape), &to);
+        return copy(gpu, &StridedOperand::dense(from, out.dtype, &to.shape), &to);
     }
     if !channels_last {
         return gpu.copy(from, out.at, out.bytes());

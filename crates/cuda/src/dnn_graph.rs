@@ -1,7 +1,7 @@
 //! A vocabulary for the graphs of cuDNN: tensors, pointwise functions, products, reductions and
 //! convolutions, each a descriptor with attributes.
 
-use crate::gpu::Handle;
+use crate::gpu::LibraryHandle;
 use pullback_cuda_sys::{Cudnn, Ptr};
 use pullback_ir::DType;
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 /// What cuDNN gives, or why it refuses.
-pub(crate) type Made<V> = std::result::Result<V, String>;
+pub(crate) type DnnResult<V> = std::result::Result<V, String>;
 
 /// Numbers of cuDNN's headers.
 #[rustfmt::skip]
@@ -53,15 +53,15 @@ pub(crate) fn dtype_code(dtype: DType) -> Option<c_int> {
 }
 
 /// Values that attributes are made of.
-pub(crate) trait Plain: Copy {}
-impl Plain for c_int {}
-impl Plain for i64 {}
-impl Plain for u64 {}
-impl Plain for u8 {}
-impl Plain for f32 {}
-impl Plain for f64 {}
-impl Plain for bool {}
-impl Plain for Ptr {}
+pub(crate) trait AttributeValue: Copy {}
+impl AttributeValue for c_int {}
+impl AttributeValue for i64 {}
+impl AttributeValue for u64 {}
+impl AttributeValue for u8 {}
+impl AttributeValue for f32 {}
+impl AttributeValue for f64 {}
+impl AttributeValue for bool {}
+impl AttributeValue for Ptr {}
 
 /// A descriptor of cuDNN.
 pub(crate) struct Descriptor {
@@ -77,7 +77,7 @@ impl Drop for Descriptor {
 }
 
 impl Descriptor {
-    pub fn new(library: &'static Cudnn, kind: c_int) -> Made<Descriptor> {
+    pub fn new(library: &'static Cudnn, kind: c_int) -> DnnResult<Descriptor> {
         let mut at = null_mut();
         // SAFETY: writes one handle.
         match unsafe { (library.cudnnBackendCreateDescriptor)(kind, &mut at) } {
@@ -86,7 +86,12 @@ impl Descriptor {
         }
     }
 
-    pub fn with<V: Plain>(self, name: c_int, kind: c_int, values: &[V]) -> Made<Descriptor> {
+    pub fn with<V: AttributeValue>(
+        self,
+        name: c_int,
+        kind: c_int,
+        values: &[V],
+    ) -> DnnResult<Descriptor> {
         let (count, from) = (values.len() as i64, values.as_ptr().cast());
         // SAFETY: the values are of this kind and so many; they are copied.
         match unsafe { (self.library.cudnnBackendSetAttribute)(self.at, name, kind, count, from) } {
@@ -95,7 +100,7 @@ impl Descriptor {
         }
     }
 
-    pub fn finish(self) -> Made<Descriptor> {
+    pub fn finish(self) -> DnnResult<Descriptor> {
         // SAFETY: it was created.
         match unsafe { (self.library.cudnnBackendFinalize)(self.at) } {
             0 => Ok(self),
@@ -104,7 +109,12 @@ impl Descriptor {
     }
 
     /// Reads up to as many values as there is space for: how many there are.
-    pub fn get<V: Plain>(&self, name: c_int, kind: c_int, to: &mut [V]) -> Made<usize> {
+    pub fn get<V: AttributeValue>(
+        &self,
+        name: c_int,
+        kind: c_int,
+        to: &mut [V],
+    ) -> DnnResult<usize> {
         let (mut count, space) = (0, to.len() as i64);
         // SAFETY: the values are of this kind, and there is space for so many.
         let code = unsafe {
@@ -118,8 +128,8 @@ impl Descriptor {
     }
 
     /// Stays as long as the process.
-    pub fn keep(self) -> Handle {
-        let at = Handle(self.at);
+    pub fn keep(self) -> LibraryHandle {
+        let at = LibraryHandle(self.at);
         std::mem::forget(self);
         at
     }
@@ -127,13 +137,13 @@ impl Descriptor {
 
 /// A tensor of a graph.
 #[derive(Clone, Copy)]
-pub(crate) struct Tensor(Ptr);
+pub(crate) struct DnnTensor(Ptr);
 
 /// A graph in the making.
 pub(crate) struct DnnGraph {
     library: &'static Cudnn,
     /// All descriptors, in the order in which they were made.
-    made: Vec<Descriptor>,
+    descriptors: Vec<Descriptor>,
     operations: Vec<Ptr>,
     /// The number of the next tensor inside.
     next: i64,
@@ -145,7 +155,7 @@ const INSIDE: i64 = 1000;
 impl Drop for DnnGraph {
     fn drop(&mut self) {
         // What refers to others first.
-        while self.made.pop().is_some() {}
+        while self.descriptors.pop().is_some() {}
     }
 }
 
@@ -156,12 +166,12 @@ pub(crate) fn dense(dims: &[i64]) -> SmallVec<[i64; 5]> {
 
 impl DnnGraph {
     pub fn new(library: &'static Cudnn) -> DnnGraph {
-        DnnGraph { library, made: Vec::new(), operations: Vec::new(), next: 0 }
+        DnnGraph { library, descriptors: Vec::new(), operations: Vec::new(), next: 0 }
     }
 
     fn add(&mut self, descriptor: Descriptor) -> Ptr {
         let at = descriptor.at;
-        self.made.push(descriptor);
+        self.descriptors.push(descriptor);
         at
     }
 
@@ -171,7 +181,7 @@ impl DnnGraph {
         [dims, strides]: [&[i64]; 2],
         dtype: c_int,
         [inside, by_value]: [bool; 2],
-    ) -> Made<Tensor> {
+    ) -> DnnResult<DnnTensor> {
         let tensor = Descriptor::new(self.library, 17)?
             .with(901, OF_DTYPE, &[dtype])?
             .with(902, OF_I64, dims)?
@@ -183,7 +193,7 @@ impl DnnGraph {
             .with(908, OF_BOOL, &[by_value])?
             .finish()
             .map_err(|why| format!("tensor {dims:?} {strides:?}: {why}"))?;
-        Ok(Tensor(self.add(tensor)))
+        Ok(DnnTensor(self.add(tensor)))
     }
 
     /// Memory, whose address is given at each run under this number.
@@ -193,21 +203,26 @@ impl DnnGraph {
         dims: &[i64],
         strides: &[i64],
         dtype: c_int,
-    ) -> Made<Tensor> {
+    ) -> DnnResult<DnnTensor> {
         self.any(number, [dims, strides], dtype, [false, false])
     }
 
     /// A number of the host, read at each run.
-    pub fn scalar(&mut self, number: i64) -> Made<Tensor> {
+    pub fn scalar(&mut self, number: i64) -> DnnResult<DnnTensor> {
         self.any(number, [&[1; 4], &[1; 4]], FLOAT, [false, true])
     }
 
     /// A value that never reaches memory.
-    pub fn inner(&mut self, dims: &[i64], dtype: c_int) -> Made<Tensor> {
+    pub fn inner(&mut self, dims: &[i64], dtype: c_int) -> DnnResult<DnnTensor> {
         self.inner_strided(dims, &dense(dims), dtype)
     }
 
-    pub fn inner_strided(&mut self, dims: &[i64], strides: &[i64], dtype: c_int) -> Made<Tensor> {
+    pub fn inner_strided(
+        &mut self,
+        dims: &[i64],
+        strides: &[i64],
+        dtype: c_int,
+    ) -> DnnResult<DnnTensor> {
         self.next += 1;
         self.any(INSIDE + self.next, [dims, strides], dtype, [true, false])
     }
@@ -217,8 +232,8 @@ impl DnnGraph {
         &mut self,
         kind: c_int,
         own: Option<(c_int, Descriptor)>,
-        of: &[(c_int, Tensor)],
-    ) -> Made<()> {
+        of: &[(c_int, DnnTensor)],
+    ) -> DnnResult<()> {
         let mut operation = Descriptor::new(self.library, kind)?;
         if let Some((name, own)) = own {
             operation = operation.with(name, OF_DESCRIPTOR, &[self.add(own)])?;
@@ -236,15 +251,15 @@ impl DnnGraph {
     pub fn point(
         &mut self,
         function: c_int,
-        (x, b): (Tensor, Option<Tensor>),
-        y: Tensor,
+        (x, b): (DnnTensor, Option<DnnTensor>),
+        y: DnnTensor,
         within: c_int,
-    ) -> Made<Tensor> {
+    ) -> DnnResult<DnnTensor> {
         let how = Descriptor::new(self.library, 0)?
             .with(0, OF_POINTWISE, &[function])?
             .with(1, OF_DTYPE, &[within])?
             .finish()?;
-        let of: SmallVec<[(c_int, Tensor); 3]> = [(751, Some(x)), (752, b), (753, Some(y))]
+        let of: SmallVec<[(c_int, DnnTensor); 3]> = [(751, Some(x)), (752, b), (753, Some(y))]
             .into_iter()
             .filter_map(|(name, tensor)| tensor.map(|tensor| (name, tensor)))
             .collect();
@@ -256,16 +271,16 @@ impl DnnGraph {
     pub fn value(
         &mut self,
         function: c_int,
-        x: Tensor,
-        b: Option<Tensor>,
+        x: DnnTensor,
+        b: Option<DnnTensor>,
         dims: &[i64],
-    ) -> Made<Tensor> {
+    ) -> DnnResult<DnnTensor> {
         let y = self.inner(dims, FLOAT)?;
         self.point(function, (x, b), y, FLOAT)
     }
 
     /// The index along an axis, for each element of `x`.
-    pub fn index(&mut self, x: Tensor, axis: i64, dims: &[i64]) -> Made<Tensor> {
+    pub fn index(&mut self, x: DnnTensor, axis: i64, dims: &[i64]) -> DnnResult<DnnTensor> {
         let how = Descriptor::new(self.library, 0)?
             .with(0, OF_POINTWISE, &[INDEX])?
             .with(1, OF_DTYPE, &[FLOAT])?
@@ -279,10 +294,10 @@ impl DnnGraph {
     /// `yes` where the condition holds, `no` elsewhere.
     pub fn select(
         &mut self,
-        condition: Tensor,
-        [yes, no]: [Tensor; 2],
+        condition: DnnTensor,
+        [yes, no]: [DnnTensor; 2],
         dims: &[i64],
-    ) -> Made<Tensor> {
+    ) -> DnnResult<DnnTensor> {
         let how = Descriptor::new(self.library, 0)?
             .with(0, OF_POINTWISE, &[SELECT])?
             .with(1, OF_DTYPE, &[FLOAT])?
@@ -294,13 +309,13 @@ impl DnnGraph {
     }
 
     /// `c = a·b` over the last two axes.
-    pub fn product(&mut self, a: Tensor, b: Tensor, c: Tensor) -> Made<()> {
+    pub fn product(&mut self, a: DnnTensor, b: DnnTensor, c: DnnTensor) -> DnnResult<()> {
         let how = Descriptor::new(self.library, 18)?.with(1500, OF_DTYPE, &[FLOAT])?.finish()?;
         self.operation(19, Some((1523, how)), &[(1520, a), (1521, b), (1522, c)])
     }
 
     /// Over the axes that have length 1 in `y`.
-    pub fn reduce(&mut self, kind: c_int, x: Tensor, y: Tensor) -> Made<()> {
+    pub fn reduce(&mut self, kind: c_int, x: DnnTensor, y: DnnTensor) -> DnnResult<()> {
         let how = Descriptor::new(self.library, 21)?
             .with(1600, OF_REDUCTION, &[kind])?
             .with(1601, OF_DTYPE, &[FLOAT])?
@@ -309,7 +324,7 @@ impl DnnGraph {
     }
 
     /// The elements of `x` with the shape and strides of `y`, rounded to its dtype.
-    pub fn reshape(&mut self, x: Tensor, y: Tensor) -> Made<()> {
+    pub fn reshape(&mut self, x: DnnTensor, y: DnnTensor) -> DnnResult<()> {
         self.operation(31, None, &[(2200, x), (2201, y)])
     }
 
@@ -318,10 +333,10 @@ impl DnnGraph {
     pub fn convolution(
         &mut self,
         role: usize,
-        [x, w, y]: [Tensor; 3],
+        [x, w, y]: [DnnTensor; 3],
         windows: &[[i64; 4]],
         within: c_int,
-    ) -> Made<()> {
+    ) -> DnnResult<()> {
         let mut how = Descriptor::new(self.library, 1)?
             .with(100, OF_DTYPE, &[within])?
             // A correlation: windows are not flipped.
@@ -359,7 +374,7 @@ impl DnnGraph {
         &mut self,
         handle: Ptr,
         allows: &dyn Fn(&[c_int]) -> bool,
-    ) -> Made<(Descriptor, usize)> {
+    ) -> DnnResult<(Descriptor, usize)> {
         let graph = Descriptor::new(self.library, 15)?
             .with(800, OF_HANDLE, &[handle])?
             .with(801, OF_DESCRIPTOR, &self.operations)?
@@ -374,7 +389,7 @@ impl DnnGraph {
                 .finish();
             let Ok(found) = found else { continue };
             let configurations: Vec<Descriptor> =
-                (0..MOST).map(|_| Descriptor::new(self.library, 3)).collect::<Made<_>>()?;
+                (0..MOST).map(|_| Descriptor::new(self.library, 3)).collect::<DnnResult<_>>()?;
             let mut at: Vec<Ptr> = configurations.iter().map(|c| c.at).collect();
             let Ok(count) = found.get(202, OF_DESCRIPTOR, &mut at) else { continue };
             for configuration in configurations.into_iter().take(count) {
@@ -405,7 +420,7 @@ impl DnnGraph {
     }
 
     /// What cuDNN says of the numbers of a configuration's engine.
-    fn notes(&self, configuration: &Descriptor) -> Made<SmallVec<[c_int; 10]>> {
+    fn notes(&self, configuration: &Descriptor) -> DnnResult<SmallVec<[c_int; 10]>> {
         let engine = Descriptor::new(self.library, 2)?;
         configuration.get(300, OF_DESCRIPTOR, &mut [engine.at])?;
         let mut notes = [0 as c_int; 10];

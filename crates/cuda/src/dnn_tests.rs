@@ -3,8 +3,8 @@
 
 use crate::attention::{own, own_vjp};
 use crate::dnn_attention::{attention, attention_vjp, vjp_within};
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::Operand;
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::{dnn_conv, window};
 use pullback_ir::{Attention, Conv, DType, Real, Role, Shape, Window};
@@ -23,19 +23,19 @@ fn device() -> Option<&'static Gpu> {
 
 /// A tensor and its memory.
 pub(crate) struct Owned<'a> {
-    _memory: Scratch<'a>,
-    pub x: Operand,
+    _memory: DeviceScratch<'a>,
+    pub x: StridedOperand,
 }
 
 pub(crate) fn empty<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize]) -> Owned<'a> {
-    let x = Operand::dense(0, dtype, shape);
+    let x = StridedOperand::dense(0, dtype, shape);
     let memory = gpu.scratch(x.bytes()).unwrap();
     // What is not written shows.
     gpu.fill(memory.at, 0xff, x.bytes()).unwrap();
-    Owned { x: Operand { at: memory.at, ..x }, _memory: memory }
+    Owned { x: StridedOperand { at: memory.at, ..x }, _memory: memory }
 }
 
-pub(crate) fn cast<'a>(gpu: &'a Gpu, x: &Operand, dtype: DType) -> Owned<'a> {
+pub(crate) fn cast<'a>(gpu: &'a Gpu, x: &StridedOperand, dtype: DType) -> Owned<'a> {
     let to = empty(gpu, dtype, &x.shape);
     copy(gpu, x, &to.x).unwrap();
     to
@@ -55,20 +55,20 @@ pub(crate) fn noise<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize], seed: u64) 
     cast(gpu, &wide.x, dtype)
 }
 
-pub(crate) fn bytes(gpu: &Gpu, x: &Operand) -> Vec<u8> {
+pub(crate) fn bytes(gpu: &Gpu, x: &StridedOperand) -> Vec<u8> {
     let mut bytes = vec![0; x.bytes()];
     gpu.download(x.at, &mut bytes).unwrap();
     bytes
 }
 
-pub(crate) fn values(gpu: &Gpu, x: &Operand) -> Vec<f64> {
+pub(crate) fn values(gpu: &Gpu, x: &StridedOperand) -> Vec<f64> {
     let wide = cast(gpu, x, DType::F64);
     let bytes = bytes(gpu, &wide.x);
     bytes.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect()
 }
 
 /// The length of the difference over that of what is wanted.
-pub(crate) fn error(gpu: &Gpu, got: &Operand, want: &Operand) -> f64 {
+pub(crate) fn error(gpu: &Gpu, got: &StridedOperand, want: &StridedOperand) -> f64 {
     let (got, want) = (values(gpu, got), values(gpu, want));
     let square = |sum: f64, x: f64| sum + x * x;
     let off = got.iter().zip(&want).map(|(a, b)| a - b).fold(0.0, square);
@@ -95,7 +95,7 @@ pub(crate) struct Case {
 pub(crate) const BATCH: usize = 2;
 
 /// Queries, keys and values: dense, or views of one buffer `[batch, steps, 3, heads, width]`.
-pub(crate) fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<Operand>) {
+pub(crate) fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<StridedOperand>) {
     if !c.packed {
         let k = [BATCH, c.groups, c.keys, c.width];
         let made = vec![
@@ -110,7 +110,7 @@ pub(crate) fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<Opera
     let row = (c.heads * c.width) as isize;
     let strides = [3 * row * c.queries as isize, c.width as isize, 3 * row, 1];
     let shape = [BATCH, c.heads, c.queries, c.width];
-    let x = (0..3).map(|k| whole.x.from(k * row).seen(&shape, &strides)).collect();
+    let x = (0..3).map(|k| whole.x.from(k * row).as_strided(&shape, &strides)).collect();
     (vec![whole], x)
 }
 
@@ -131,18 +131,18 @@ fn check_attention(gpu: &Gpu, c: &Case) {
     let mut of = x.clone();
     of.extend([y.x.clone(), lse.x.clone(), dy.clone()]);
     let made: Vec<Owned<'_>> = x.iter().map(|x| empty(gpu, c.dtype, &x.shape)).collect();
-    let to: Vec<Operand> = made.iter().map(|m| m.x.clone()).collect();
+    let to: Vec<StridedOperand> = made.iter().map(|m| m.x.clone()).collect();
     assert!(attention_vjp(gpu, how, &of, &to).unwrap(), "{name}: refused backward");
     let took = clock.elapsed().as_millis();
     // The same in f64 by our own kernels.
     let wide: Vec<Owned<'_>> = x.iter().map(|x| cast(gpu, x, DType::F64)).collect();
-    let mut wide: Vec<Operand> = wide.iter().map(|w| w.x.clone()).collect();
+    let mut wide: Vec<StridedOperand> = wide.iter().map(|w| w.x.clone()).collect();
     let (y64, lse64) = (empty(gpu, DType::F64, &out), empty(gpu, DType::F64, &out[..3]));
     own(gpu, how, &wide, &[y64.x.clone(), lse64.x.clone()]).unwrap();
     let dy64 = cast(gpu, &dy, DType::F64);
     wide.extend([y64.x.clone(), lse64.x.clone(), dy64.x.clone()]);
     let wanted: Vec<Owned<'_>> = x.iter().map(|x| empty(gpu, DType::F64, &x.shape)).collect();
-    let wanted_at: Vec<Operand> = wanted.iter().map(|m| m.x.clone()).collect();
+    let wanted_at: Vec<StridedOperand> = wanted.iter().map(|m| m.x.clone()).collect();
     own_vjp(gpu, how, &wide, &wanted_at).unwrap();
     let bound = if c.dtype == DType::BF16 { 8e-3 } else { 2e-3 };
     let off = [error(gpu, &y.x, &y64.x), error(gpu, &lse.x, &lse64.x)];
@@ -242,7 +242,7 @@ fn other_attention_is_left_alone() {
     let Some(gpu) = device() else { return };
     let shape = [1, 2, 8, 20];
     let x: Vec<Owned<'_>> = (0..3).map(|k| noise(gpu, DType::BF16, &shape, k)).collect();
-    let x: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
+    let x: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
     let (y, lse) = (empty(gpu, DType::BF16, &shape), empty(gpu, DType::F32, &shape[..3]));
     let out = [y.x.clone(), lse.x.clone()];
     assert!(!attention(gpu, how(true, 20), &x, &out).unwrap());
@@ -364,7 +364,7 @@ fn check_conv(gpu: &Gpu, c: &ConvCase, role: usize, dtype: DType, permuted: bool
             false => noise(gpu, dtype, shape, 7 + k as u64),
         })
         .collect();
-    let mut x: Vec<Operand> = made.iter().map(|m| m.x.clone()).collect();
+    let mut x: Vec<StridedOperand> = made.iter().map(|m| m.x.clone()).collect();
     // The same operands with the channels last in memory.
     let rank = x[0].shape.len();
     let order: Vec<usize> = [0].into_iter().chain(2..rank).chain([1]).collect();
@@ -449,8 +449,8 @@ fn times_of_attention() {
         let x: Vec<Owned<'_>> = (0..4).map(|k| noise(gpu, DType::BF16, &[b, h, t, d], k)).collect();
         let (y, lse) = (empty(gpu, DType::BF16, &[b, h, t, d]), empty(gpu, DType::F32, &[b, h, t]));
         let to: Vec<Owned<'_>> = (0..3).map(|_| empty(gpu, DType::BF16, &[b, h, t, d])).collect();
-        let to: Vec<Operand> = to.iter().map(|x| x.x.clone()).collect();
-        let x: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
+        let to: Vec<StridedOperand> = to.iter().map(|x| x.x.clone()).collect();
+        let x: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
         let made = [y.x.clone(), lse.x.clone()];
         let of = [&x[..3], &made, &x[3..]].concat();
         let how = how(true, d);
@@ -499,12 +499,12 @@ fn times_of_convolutions() {
         let shapes = [[128, c, len, len], [o, c, k, k], [128, o, count, count]];
         let x: Vec<Owned<'_>> =
             shapes.iter().map(|shape| noise(gpu, DType::BF16, shape, 3)).collect();
-        let dense: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
-        let last: Vec<Operand> = x
+        let dense: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
+        let last: Vec<StridedOperand> = x
             .iter()
             .map(|x| {
                 let [n, c, h, w] = [0, 1, 2, 3].map(|d| x.x.shape[d]);
-                Operand::dense(x.x.at, x.x.dtype, &[n, h, w, c]).permuted(&[0, 3, 1, 2])
+                StridedOperand::dense(x.x.at, x.x.dtype, &[n, h, w, c]).permuted(&[0, 3, 1, 2])
             })
             .collect();
         let mut line = format!("conv {c} {len} {o} {k} {stride}:");
@@ -520,8 +520,9 @@ fn times_of_convolutions() {
                 last: false,
             };
             let out = [2, 0, 1][role];
-            let all =
-                |x: &[Operand]| dnn_conv::conv(gpu, &how, [&x[0], &x[1], &x[2]], out).unwrap();
+            let all = |x: &[StridedOperand]| {
+                dnn_conv::conv(gpu, &how, [&x[0], &x[1], &x[2]], out).unwrap()
+            };
             let as_is = |last| {
                 let of = [&dense[0], &dense[1], &dense[2]];
                 dnn_conv::in_layout(gpu, &how, of, out, last).unwrap()

@@ -16,7 +16,7 @@
 //! products, whose library takes long to open, all others with kernels.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::Numerics;
 use rustc_hash::FxHasher;
@@ -59,7 +59,7 @@ pub(crate) fn placeholder(bytes: usize) -> DevicePtr {
 
 /// What is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Preparation {
     Kernel,
     /// … whose machine code was in a file.
     KernelRead,
@@ -74,7 +74,7 @@ pub(crate) enum What {
 struct Counts([AtomicUsize; 6]);
 
 /// Notes that something was made, if this thread makes a dry run.
-pub(crate) fn count(what: What) {
+pub(crate) fn count(what: Preparation) {
     COUNTS.with_borrow(|counts| {
         if let Some(Counts(all)) = counts.as_deref() {
             all[what as usize].fetch_add(1, Ordering::Relaxed);
@@ -83,18 +83,18 @@ pub(crate) fn count(what: What) {
 }
 
 /// Sets whether this thread in_dry_run, until it is dropped.
-struct Scope {
+struct DryRunScope {
     before: bool,
     counts: Option<Arc<Counts>>,
 }
 
-impl Scope {
-    fn new(on: bool, counts: Option<Arc<Counts>>) -> Scope {
-        Scope { before: DRY_RUN.replace(on), counts: COUNTS.replace(counts) }
+impl DryRunScope {
+    fn new(on: bool, counts: Option<Arc<Counts>>) -> DryRunScope {
+        DryRunScope { before: DRY_RUN.replace(on), counts: COUNTS.replace(counts) }
     }
 }
 
-impl Drop for Scope {
+impl Drop for DryRunScope {
     fn drop(&mut self) {
         DRY_RUN.set(self.before);
         COUNTS.set(self.counts.take());
@@ -104,19 +104,19 @@ impl Drop for Scope {
 /// Calls `f` in a dry run.
 #[cfg(test)]
 pub(crate) fn with_dry_run<R>(f: impl FnOnce() -> R) -> R {
-    let _scope = Scope::new(true, None);
+    let _scope = DryRunScope::new(true, None);
     f()
 }
 
 /// Calls `f`, which uses the device, outside of the dry run of this thread.
 pub(crate) fn paused<R>(f: impl FnOnce() -> R) -> R {
-    let _scope = Scope::new(false, None);
+    let _scope = DryRunScope::new(false, None);
     f()
 }
 
 /// What a step waits for most.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PreparationKind {
     Kernels,
     Plans,
     Products,
@@ -124,14 +124,17 @@ pub(crate) enum Kind {
 
 /// A step of a dry run.
 pub(crate) struct DryStep<'a> {
-    pub kind: Kind,
+    pub kind: PreparationKind,
     /// Equal for steps of which one is enough.
     pub like: u64,
     pub run: Box<dyn Fn() + Send + Sync + 'a>,
 }
 
 /// A hash of what a step does, and of its operands but for the places of their memory.
-pub(crate) fn likeness<'a>(what: impl Hash, operands: impl Iterator<Item = &'a Operand>) -> u64 {
+pub(crate) fn likeness<'a>(
+    what: impl Hash,
+    operands: impl Iterator<Item = &'a StridedOperand>,
+) -> u64 {
     let mut hasher = FxHasher::default();
     what.hash(&mut hasher);
     for x in operands {
@@ -142,14 +145,14 @@ pub(crate) fn likeness<'a>(what: impl Hash, operands: impl Iterator<Item = &'a O
 
 /// How a dry run went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Report {
-    /// As in [`What`].
+pub(crate) struct DryRunReport {
+    /// As in [`Preparation`].
     pub made: [usize; 6],
     pub threads: usize,
     pub time: Duration,
 }
 
-impl Report {
+impl DryRunReport {
     /// In words; none if everything was there.
     pub fn words(&self) -> Option<String> {
         let [compiled, read, plans, plans_read, products, refused] = self.made;
@@ -172,7 +175,7 @@ impl Report {
 }
 
 /// Runs steps dry, on as many threads as pay.
-pub(crate) fn run_dry(gpu: &Gpu, steps: Vec<DryStep<'_>>) -> Report {
+pub(crate) fn run_dry(gpu: &Gpu, steps: Vec<DryStep<'_>>) -> DryRunReport {
     let clock = Instant::now();
     let mut seen = rustc_hash::FxHashSet::default();
     let mut lists: [Vec<DryStep<'_>>; 3] = Default::default();
@@ -184,12 +187,12 @@ pub(crate) fn run_dry(gpu: &Gpu, steps: Vec<DryStep<'_>>) -> Report {
     let next: [AtomicUsize; 3] = Default::default();
     let (numerics, counts) = (Numerics::now(), Arc::new(Counts::default()));
     let work = |thread: usize| {
-        let _scope = Scope::new(true, Some(counts.clone()));
+        let _scope = DryRunScope::new(true, Some(counts.clone()));
         gpu.make_current();
         let order = match thread {
-            0 => [Kind::Plans, Kind::Products, Kind::Kernels],
-            1 => [Kind::Products, Kind::Kernels, Kind::Plans],
-            _ => [Kind::Kernels, Kind::Plans, Kind::Products],
+            0 => [PreparationKind::Plans, PreparationKind::Products, PreparationKind::Kernels],
+            1 => [PreparationKind::Products, PreparationKind::Kernels, PreparationKind::Plans],
+            _ => [PreparationKind::Kernels, PreparationKind::Plans, PreparationKind::Products],
         };
         numerics.scope(|| {
             for list in order.map(|kind| kind as usize) {
@@ -210,5 +213,5 @@ pub(crate) fn run_dry(gpu: &Gpu, steps: Vec<DryStep<'_>>) -> Report {
         work(0);
     });
     let made = counts.0.each_ref().map(|count| count.load(Ordering::Relaxed));
-    Report { made, threads: started, time: clock.elapsed() }
+    DryRunReport { made, threads: started, time: clock.elapsed() }
 }

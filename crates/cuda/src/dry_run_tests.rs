@@ -2,12 +2,12 @@
 //! found; on a device (`PULLBACK_DEVICE=cuda:0`) nothing is left to make for the first call.
 
 use crate::backend::LIMITS;
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::device_tests::device;
-use crate::dry_run::{Report, placeholder, run_dry, with_dry_run};
+use crate::dry_run::{DryRunReport, placeholder, run_dry, with_dry_run};
 use crate::gpu::Gpu;
-use crate::loops::Operand;
-use crate::program::{Code, Prepared, region_loop};
+use crate::loops::StridedOperand;
+use crate::program::{CudaProgram, StepCode, region_loop};
 use crate::region_tests::{REGIONS, region_of};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::pass::plan::Planned;
@@ -63,17 +63,18 @@ pub(crate) fn planned(text: &str) -> Arc<Planned> {
 }
 
 /// The keys of its kernels, each once, in no order.
-fn keys(gpu: &Gpu) -> Vec<Key> {
+fn keys(gpu: &Gpu) -> Vec<KernelKey> {
     gpu.kernels.keys()
 }
 
-fn same(a: &[Key], b: &[Key]) -> bool {
+fn same(a: &[KernelKey], b: &[KernelKey]) -> bool {
     a.len() == b.len() && a.iter().all(|key| b.contains(key))
 }
 
 /// Makes what a program needs, on a device that is none.
-pub(crate) fn prepare(gpu: &Arc<Gpu>, planned: &Planned) -> Report {
-    let code = with_dry_run(|| Code::new(gpu, planned.program(), planned.plan())).expect("steps");
+pub(crate) fn prepare(gpu: &Arc<Gpu>, planned: &Planned) -> DryRunReport {
+    let code =
+        with_dry_run(|| StepCode::new(gpu, planned.program(), planned.plan())).expect("steps");
     let report = run_dry(gpu, code.dry_steps());
     with_dry_run(|| drop(code));
     report
@@ -95,10 +96,10 @@ fn the_kernels_of_regions_are_found_before_they_run() {
         let made = region.infer(&specs).expect("valid");
         with_dry_run(|| {
             let seen = |spec: &pullback_ir::Spec| {
-                Operand::dense(placeholder(spec.bytes()), spec.dtype, &spec.shape)
+                StridedOperand::dense(placeholder(spec.bytes()), spec.dtype, &spec.shape)
             };
-            let x: Vec<Operand> = specs.iter().map(|spec| seen(spec)).collect();
-            let out: Vec<Operand> = made.iter().map(seen).collect();
+            let x: Vec<StridedOperand> = specs.iter().map(|spec| seen(spec)).collect();
+            let out: Vec<StridedOperand> = made.iter().map(seen).collect();
             let values = region.values().expect("valid");
             region_loop(&alone, &region, &values, &x, &out).expect("it runs dry");
         });
@@ -117,16 +118,17 @@ fn threads_share_what_they_make() {
         return;
     }
     let (gpu, planned) = (Arc::new(Gpu::fake(90)), planned(STEP));
-    let reports: Vec<Report> = std::thread::scope(|s| {
+    let reports: Vec<DryRunReport> = std::thread::scope(|s| {
         let all: Vec<_> = (0..4).map(|_| s.spawn(|| prepare(&gpu, &planned))).collect();
         all.into_iter().map(|one| one.join().expect("it ends")).collect()
     });
     let found = keys(&gpu);
-    let sorts = |key: &Key| matches!(key, Key::Named(name, ..) if name.contains("SORT"));
+    let sorts =
+        |key: &KernelKey| matches!(key, KernelKey::Named(name, ..) if name.contains("SORT"));
     assert!(found.iter().any(sorts));
-    let updates = |key: &Key| matches!(key, Key::Named("sgd", ..));
+    let updates = |key: &KernelKey| matches!(key, KernelKey::Named("sgd", ..));
     assert!(found.iter().any(updates));
-    assert!(found.iter().filter(|key| matches!(key, Key::Loop(_))).count() >= 3);
+    assert!(found.iter().filter(|key| matches!(key, KernelKey::Loop(_))).count() >= 3);
     // Each was made once.
     let made: usize = reports.iter().map(|report| report.made[0] + report.made[1]).sum();
     assert_eq!(made, found.len());
@@ -138,7 +140,7 @@ fn threads_share_what_they_make() {
 fn nothing_is_left_to_make_for_the_first_call() {
     let Some(gpu) = device() else { return };
     let (gpu, planned) = (Arc::new(gpu), planned(STEP));
-    let mut ready = Prepared::new(&gpu, &planned).expect("it is prepared");
+    let mut ready = CudaProgram::new(&gpu, &planned).expect("it is prepared");
     let made = ready.made().expect("something was made");
     println!("made: {made}");
     let before = keys(&gpu);

@@ -4,12 +4,12 @@
 //! and goes on. The next wait reads the slots, and the call becomes an error with its op and line.
 //! Each call has a slot of its own, unless thousands of others come before a wait, so the faults of
 //! two threads are two errors. A thread that waits gets an error of its own calls first, and else
-//! the oldest: no error is dropped because nobody who made it waits.
+//! the oldest: no error is dropped because the thread that caused it does not wait.
 //!
 //! A kernel also sets a word in memory of the device. While it is set, updates of parameters return
 //! without a change: what they would be computed from is of no use.
 
-use crate::gpu::{Gpu, Handle};
+use crate::gpu::{Gpu, LibraryHandle};
 use pullback_cuda_sys::{DevicePtr, Driver, error_text};
 use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
 use std::collections::VecDeque;
@@ -26,22 +26,22 @@ const CALLS: usize = 1 << 16;
 
 pub(crate) struct Faults {
     /// The slots, in pinned host memory, and one word after them: whether to look at them.
-    host: Handle,
+    host: LibraryHandle,
     /// The same memory as kernels see it.
     device: DevicePtr,
     /// The word that updates read.
     pub stop: DevicePtr,
     next: AtomicU32,
-    known: Mutex<Known>,
+    known: Mutex<FaultState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct FaultState {
     /// The newest calls that may fail, in order.
     calls: VecDeque<FallibleCall>,
     /// Those of graphs, which may run at any later time.
     kept: Vec<FallibleCall>,
-    /// Errors that nobody was given yet.
+    /// Errors that were not returned yet.
     errors: Vec<(Option<ThreadId>, Error)>,
 }
 
@@ -104,7 +104,7 @@ impl Faults {
         // SAFETY: the eight bytes after the slots.
         unsafe { host.cast::<u8>().add(bytes).cast::<u64>().write(0) };
         let (next, known) = (AtomicU32::new(1), Mutex::default());
-        Ok(Faults { host: Handle(host), device, stop, next, known })
+        Ok(Faults { host: LibraryHandle(host), device, stop, next, known })
     }
 
     /// Of no device.
@@ -112,7 +112,7 @@ impl Faults {
     pub fn fake() -> Faults {
         let bytes = vec![0u64; (SLOTS * size_of::<Fault>() + 8) / 8].leak();
         let (next, known) = (AtomicU32::new(1), Mutex::default());
-        Faults { host: Handle(bytes.as_mut_ptr().cast()), device: 0, stop: 256, next, known }
+        Faults { host: LibraryHandle(bytes.as_mut_ptr().cast()), device: 0, stop: 256, next, known }
     }
 
     /// Registers a call: its number, and its slot.
@@ -188,7 +188,7 @@ impl Faults {
     }
 
     /// Moves what is in the slots to the errors, oldest call first.
-    fn read(&self, known: &mut Known) {
+    fn read(&self, known: &mut FaultState) {
         let mut found = Vec::new();
         for slot in 0..SLOTS {
             // SAFETY: inside the memory, which lives as long as the process.

@@ -5,8 +5,8 @@
 //! for one in the middle there is a transform for each index in front of it if these are few, and
 //! copies that move it to the end otherwise. Plans are kept; their working memory is the pool's.
 
-use crate::gpu::{Gpu, Scratch, device_error};
-use crate::loops::{Loop, Operand};
+use crate::gpu::{DeviceScratch, Gpu, device_error};
+use crate::loops::{Loop, StridedOperand};
 use crate::ops::copy;
 use pullback_cuda_sys::{Cufft, DevicePtr, cufft};
 use pullback_ir::{DType, Fft, Inst, Result, Scalar, Value, element_count};
@@ -29,7 +29,7 @@ const FEW: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct FftForm {
     double: bool,
-    kind: Kind,
+    kind: FftKind,
     /// The length of the line: that of the real side, if there is one.
     n: usize,
     /// How many lines are side by side, with their elements as far apart; the lines follow each
@@ -39,7 +39,7 @@ struct FftForm {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum FftKind {
     Complex,
     ToComplex,
     ToReal,
@@ -56,12 +56,12 @@ impl FftForm {
     /// What cuFFT calls the transform.
     fn code(&self) -> c_int {
         match (self.kind, self.double) {
-            (Kind::ToComplex, false) => 0x2a,
-            (Kind::ToReal, false) => 0x2c,
-            (Kind::Complex, false) => 0x29,
-            (Kind::ToComplex, true) => 0x6a,
-            (Kind::ToReal, true) => 0x6c,
-            (Kind::Complex, true) => 0x69,
+            (FftKind::ToComplex, false) => 0x2a,
+            (FftKind::ToReal, false) => 0x2c,
+            (FftKind::Complex, false) => 0x29,
+            (FftKind::ToComplex, true) => 0x6a,
+            (FftKind::ToReal, true) => 0x6c,
+            (FftKind::Complex, true) => 0x69,
         }
     }
 }
@@ -75,9 +75,9 @@ impl Transforms {
         let l = self.library;
         let half = form.n / 2 + 1;
         let (from, to) = match form.kind {
-            Kind::Complex => (form.n, form.n),
-            Kind::ToComplex => (form.n, half),
-            Kind::ToReal => (half, form.n),
+            FftKind::Complex => (form.n, form.n),
+            FftKind::ToComplex => (form.n, half),
+            FftKind::ToReal => (half, form.n),
         };
         let step = if form.side_by_side { form.lines as i64 } else { 1 };
         let next = |len: usize| if form.side_by_side { 1 } else { len as i64 };
@@ -134,12 +134,12 @@ impl Transforms {
             // SAFETY: both sides have the lines of the form.
             ok(unsafe {
                 match (form.kind, form.double) {
-                    (Kind::Complex, false) => (l.cufftExecC2C)(number, from, to, sign),
-                    (Kind::Complex, true) => (l.cufftExecZ2Z)(number, from, to, sign),
-                    (Kind::ToComplex, false) => (l.cufftExecR2C)(number, from, to),
-                    (Kind::ToComplex, true) => (l.cufftExecD2Z)(number, from, to),
-                    (Kind::ToReal, false) => (l.cufftExecC2R)(number, from, to),
-                    (Kind::ToReal, true) => (l.cufftExecZ2D)(number, from, to),
+                    (FftKind::Complex, false) => (l.cufftExecC2C)(number, from, to, sign),
+                    (FftKind::Complex, true) => (l.cufftExecZ2Z)(number, from, to, sign),
+                    (FftKind::ToComplex, false) => (l.cufftExecR2C)(number, from, to),
+                    (FftKind::ToComplex, true) => (l.cufftExecD2Z)(number, from, to),
+                    (FftKind::ToReal, false) => (l.cufftExecC2R)(number, from, to),
+                    (FftKind::ToReal, true) => (l.cufftExecZ2D)(number, from, to),
                 }
             })?;
         }
@@ -174,21 +174,25 @@ fn ok(code: c_int) -> Result<()> {
 }
 
 /// The operand where it is, or a dense copy at an address that suits pairs.
-fn dense<'a>(gpu: &'a Gpu, x: &Operand, always: bool) -> Result<(Operand, Option<Scratch<'a>>)> {
+fn dense<'a>(
+    gpu: &'a Gpu,
+    x: &StridedOperand,
+    always: bool,
+) -> Result<(StridedOperand, Option<DeviceScratch<'a>>)> {
     if !always && x.is_dense() && x.at.is_multiple_of(16) {
         return Ok((x.clone(), None));
     }
     let memory = gpu.scratch(x.bytes())?;
-    let to = Operand::dense(memory.at, x.dtype, &x.shape);
+    let to = StridedOperand::dense(memory.at, x.dtype, &x.shape);
     copy(gpu, x, &to)?;
     Ok((to, Some(memory)))
 }
 
 /// An operand whose pairs lie on the last axis, as its axes without them; the two parts of a pair
 /// are adjacent. Strides stay those of numbers.
-fn first_parts(x: &Operand) -> Operand {
+fn first_parts(x: &StridedOperand) -> StridedOperand {
     let rank = x.shape.len() - 1;
-    x.seen(&x.shape[..rank], &x.strides[..rank])
+    x.as_strided(&x.shape[..rank], &x.strides[..rank])
 }
 
 /// Runs a transform. Results are dense.
@@ -196,33 +200,33 @@ pub(crate) fn run(
     gpu: &Gpu,
     transforms: &Transforms,
     f: Fft,
-    x: &Operand,
-    out: &Operand,
+    x: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
     if out.len() == 0 {
         return Ok(());
     }
     let (axis, kind, inverse) = match f {
-        Fft::Complex { axis, inverse } => (axis, Kind::Complex, inverse),
-        Fft::Real(axis) => (axis, Kind::ToComplex, false),
-        Fft::Hermitian { axis, .. } => (axis, Kind::ToReal, true),
+        Fft::Complex { axis, inverse } => (axis, FftKind::Complex, inverse),
+        Fft::Real(axis) => (axis, FftKind::ToComplex, false),
+        Fft::Hermitian { axis, .. } => (axis, FftKind::ToReal, true),
     };
-    let n = if kind == Kind::ToReal { out.shape[axis] } else { x.shape[axis] };
+    let n = if kind == FftKind::ToReal { out.shape[axis] } else { x.shape[axis] };
     if n == 1 {
         return one(gpu, kind, x, out);
     }
     // Axes without that of the pairs.
-    let rank = x.shape.len() - usize::from(kind != Kind::ToComplex);
+    let rank = x.shape.len() - usize::from(kind != FftKind::ToComplex);
     let outer = element_count(&x.shape[..axis]);
     let inner = element_count(&x.shape[axis + 1..rank]);
     let double = x.dtype == DType::F64;
     let in_middle = outer > 1 && inner > 1;
-    if in_middle && (outer > FEW || kind != Kind::Complex) || !out.at.is_multiple_of(16) {
+    if in_middle && (outer > FEW || kind != FftKind::Complex) || !out.at.is_multiple_of(16) {
         return moved(gpu, transforms, f, (axis, rank), x, out);
     }
     // cuFFT may use its operand for working memory on the way to real numbers.
-    let (x, _held) = dense(gpu, x, kind == Kind::ToReal)?;
-    if kind == Kind::ToReal {
+    let (x, _held) = dense(gpu, x, kind == FftKind::ToReal)?;
+    if kind == FftKind::ToReal {
         make_real(gpu, &x, axis, n)?;
     }
     let form = match inner {
@@ -238,14 +242,14 @@ pub(crate) fn run(
 }
 
 /// A line of one element is its own transform.
-fn one(gpu: &Gpu, kind: Kind, x: &Operand, out: &Operand) -> Result<()> {
+fn one(gpu: &Gpu, kind: FftKind, x: &StridedOperand, out: &StridedOperand) -> Result<()> {
     match kind {
-        Kind::Complex => copy(gpu, x, out),
-        Kind::ToComplex => {
+        FftKind::Complex => copy(gpu, x, out),
+        FftKind::ToComplex => {
             gpu.fill(out.at, 0, out.bytes())?;
             copy(gpu, x, &first_parts(out))
         }
-        Kind::ToReal => copy(gpu, &first_parts(x), out),
+        FftKind::ToReal => copy(gpu, &first_parts(x), out),
     }
 }
 
@@ -255,16 +259,16 @@ fn moved(
     transforms: &Transforms,
     f: Fft,
     (axis, rank): (usize, usize),
-    x: &Operand,
-    out: &Operand,
+    x: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
-    let order = |x: &Operand| -> Vec<usize> {
+    let order = |x: &StridedOperand| -> Vec<usize> {
         (0..rank).filter(|&d| d != axis).chain([axis]).chain(rank..x.shape.len()).collect()
     };
     let (from, to) = (x.permuted(&order(x)), out.permuted(&order(out)));
     let memory = [gpu.scratch(x.bytes())?, gpu.scratch(out.bytes())?];
-    let a = Operand::dense(memory[0].at, x.dtype, &from.shape);
-    let b = Operand::dense(memory[1].at, out.dtype, &to.shape);
+    let a = StridedOperand::dense(memory[0].at, x.dtype, &from.shape);
+    let b = StridedOperand::dense(memory[1].at, out.dtype, &to.shape);
     copy(gpu, &from, &a)?;
     let last = rank - 1;
     let f = match f {
@@ -278,7 +282,7 @@ fn moved(
 
 /// Sets the imaginary parts to zero that must be for a real result: those of the first coefficient
 /// and, for an even number of results, of the last.
-fn make_real(gpu: &Gpu, x: &Operand, axis: usize, n: usize) -> Result<()> {
+fn make_real(gpu: &Gpu, x: &StridedOperand, axis: usize, n: usize) -> Result<()> {
     let parts = first_parts(x).from(1);
     let last = parts.shape[axis] - 1;
     let places: &[usize] = if n.is_multiple_of(2) { &[0, last] } else { &[0] };

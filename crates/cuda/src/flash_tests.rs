@@ -5,15 +5,20 @@ use crate::attention::{own, own_vjp};
 use crate::dnn_tests::{
     BATCH, Case, Owned, bytes, cast, empty, how, noise, operands, time, values,
 };
-use crate::flash::{FlashForm, Kernel, Tile, attention, attention_vjp, prepared, tile};
+use crate::flash::{FlashForm, FlashKernel, FlashTiling, attention, attention_vjp, prepared, tile};
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::tests::compiles;
 use pullback_ir::{Attention, DType, dense_strides, with_tf32};
 use std::sync::OnceLock;
 
-const KERNELS: [Kernel; 5] =
-    [Kernel::Forward, Kernel::Few, Kernel::Rows, Kernel::Queries, Kernel::Keys];
+const KERNELS: [FlashKernel; 5] = [
+    FlashKernel::Forward,
+    FlashKernel::Few,
+    FlashKernel::Rows,
+    FlashKernel::Queries,
+    FlashKernel::Keys,
+];
 
 fn device() -> Option<&'static Gpu> {
     static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
@@ -68,7 +73,7 @@ fn tiles_of_attention_fit() {
 }
 
 /// The length of the difference over that of what is wanted; what is not finite must be equal.
-fn error(gpu: &Gpu, got: &Operand, want: &Operand) -> f64 {
+fn error(gpu: &Gpu, got: &StridedOperand, want: &StridedOperand) -> f64 {
     let (got, want) = (values(gpu, got), values(gpu, want));
     let (mut off, mut all) = (0.0, 1e-30);
     for (&a, &b) in got.iter().zip(&want) {
@@ -125,11 +130,11 @@ fn check(gpu: &Gpu, c: &Case, kind: Option<DType>, exact: bool) {
     let dy = dy.x.permuted(&[0, 2, 1, 3]);
     let of = [&x[..], &made, std::slice::from_ref(&dy)].concat();
     let to: Vec<Owned<'_>> = x[..3].iter().map(|x| empty(gpu, c.dtype, &x.shape)).collect();
-    let to: Vec<Operand> = to.iter().map(|to| to.x.clone()).collect();
+    let to: Vec<StridedOperand> = to.iter().map(|to| to.x.clone()).collect();
     assert!(attention_vjp(gpu, how, &of, &to).unwrap(), "{name}: refused backward");
     // The same in f64 by products and loops.
     let wide: Vec<Owned<'_>> = x[..3].iter().map(|x| cast(gpu, x, DType::F64)).collect();
-    let mut wide: Vec<Operand> = wide.iter().map(|x| x.x.clone()).collect();
+    let mut wide: Vec<StridedOperand> = wide.iter().map(|x| x.x.clone()).collect();
     let added = mask.as_ref().filter(|mask| mask.x.dtype != DType::Bool);
     let added = added.map(|mask| cast(gpu, &mask.x, DType::F64));
     wide.extend(added.as_ref().or(mask.as_ref()).map(|mask| mask.x.clone()));
@@ -138,7 +143,7 @@ fn check(gpu: &Gpu, c: &Case, kind: Option<DType>, exact: bool) {
     let dy64 = cast(gpu, &dy, DType::F64);
     wide.extend([y64.x.clone(), lse64.x.clone(), dy64.x.clone()]);
     let wanted: Vec<Owned<'_>> = x[..3].iter().map(|x| empty(gpu, DType::F64, &x.shape)).collect();
-    let wanted: Vec<Operand> = wanted.iter().map(|to| to.x.clone()).collect();
+    let wanted: Vec<StridedOperand> = wanted.iter().map(|to| to.x.clone()).collect();
     own_vjp(gpu, how, &wide, &wanted).unwrap();
     let (bound, back_bound) = bounds(c.dtype, exact);
     let off = [error(gpu, &y.x, &y64.x), error(gpu, &lse.x, &lse64.x)];
@@ -220,9 +225,9 @@ fn attention_takes_any_layout() {
         } else {
             cast(gpu, &whole.x, DType::F32)
         };
-        let x = source.x.seen(&plain, strides);
+        let x = source.x.as_strided(&plain, strides);
         let dense = cast(gpu, &x, DType::F32);
-        let made = |x: &Operand| {
+        let made = |x: &StridedOperand| {
             let (y, lse) = (empty(gpu, DType::F32, &plain), empty(gpu, DType::F32, &plain[..4]));
             let all = [x.clone(), x.clone(), x.clone()];
             let out = [y.x.clone(), lse.x.clone()];
@@ -239,7 +244,7 @@ fn other_attention_stores_scores() {
     for (dtype, width) in [(DType::F32, 20), (DType::F32, 136), (DType::F64, 16)] {
         let shape = [1, 2, 8, width];
         let x: Vec<Owned<'_>> = (0..3).map(|k| noise(gpu, dtype, &shape, k)).collect();
-        let x: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
+        let x: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
         let (y, lse) = (empty(gpu, dtype, &shape), empty(gpu, dtype, &shape[..3]));
         let out = [y.x.clone(), lse.x.clone()];
         assert!(!attention(gpu, how(true, width), &x, &out).unwrap());
@@ -266,7 +271,7 @@ fn times_of_all(other_tiles: bool) {
     for keys in [512, 8192] {
         let (one, all) = ([1, 12, 1, 64], [1, 12, keys, 64]);
         let x = [one, all, all].map(|shape| noise(gpu, DType::BF16, &shape, 1));
-        let x: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
+        let x: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
         let (y, lse) = (empty(gpu, DType::BF16, &one), empty(gpu, DType::F32, &one[..3]));
         let out = [y.x.clone(), lse.x.clone()];
         let ms = time(gpu, || assert!(attention(gpu, how(false, 64), &x, &out).unwrap()));
@@ -284,8 +289,8 @@ fn times(gpu: &Gpu, dtype: DType, shape: [usize; 4], tf32: bool, other_tiles: bo
     let x: Vec<Owned<'_>> = (0..4).map(|k| noise(gpu, dtype, &shape, k)).collect();
     let (y, lse) = (empty(gpu, dtype, &shape), empty(gpu, DType::F32, &[b, h, t]));
     let to: Vec<Owned<'_>> = (0..3).map(|_| empty(gpu, dtype, &shape)).collect();
-    let to: Vec<Operand> = to.iter().map(|x| x.x.clone()).collect();
-    let x: Vec<Operand> = x.iter().map(|x| x.x.clone()).collect();
+    let to: Vec<StridedOperand> = to.iter().map(|x| x.x.clone()).collect();
+    let x: Vec<StridedOperand> = x.iter().map(|x| x.x.clone()).collect();
     let made = [y.x.clone(), lse.x.clone()];
     let of = [&x[..3], &made, &x[3..]].concat();
     let how = how(true, d);
@@ -300,7 +305,7 @@ fn times(gpu: &Gpu, dtype: DType, shape: [usize; 4], tf32: bool, other_tiles: bo
         5.0 * work / backward
     );
     let one = prepared(gpu, how, &of, &to).unwrap().unwrap();
-    let forms = [Kernel::Forward, Kernel::Rows, Kernel::Queries, Kernel::Keys]
+    let forms = [FlashKernel::Forward, FlashKernel::Rows, FlashKernel::Queries, FlashKernel::Keys]
         .map(|kernel| (kernel, one.job.form.tiles(kernel)[0]));
     for (kernel, tile) in forms {
         let ms = time(gpu, || one.job.launch(gpu, kernel, tile).unwrap());
@@ -312,12 +317,13 @@ fn times(gpu: &Gpu, dtype: DType, shape: [usize; 4], tf32: bool, other_tiles: bo
     // The same kernels, divided in other ways.
     let others = [(4, 1, 32, 2), (4, 1, 32, 3), (4, 1, 32, 4), (4, 1, 64, 2), (4, 2, 32, 2)];
     let others = others.into_iter().chain([(4, 2, 64, 2), (4, 2, 16, 2), (8, 1, 32, 1)]);
-    let others: Vec<(Kernel, Tile)> = [Kernel::Forward, Kernel::Queries, Kernel::Keys]
-        .into_iter()
-        .flat_map(|kernel| others.clone().map(move |(a, b, c, d)| (kernel, tile(a, b, c, d))))
-        .filter(|&(kernel, tile)| one.job.form.shared(kernel, tile) <= gpu.shared)
-        .filter(|both| !forms.contains(both))
-        .collect();
+    let others: Vec<(FlashKernel, FlashTiling)> =
+        [FlashKernel::Forward, FlashKernel::Queries, FlashKernel::Keys]
+            .into_iter()
+            .flat_map(|kernel| others.clone().map(move |(a, b, c, d)| (kernel, tile(a, b, c, d))))
+            .filter(|&(kernel, tile)| one.job.form.shared(kernel, tile) <= gpu.shared)
+            .filter(|both| !forms.contains(both))
+            .collect();
     // Compiled side by side.
     std::thread::scope(|scope| {
         for &(kernel, tile) in &others {

@@ -2,28 +2,34 @@
 //! the host.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops;
-use crate::program::{Addresses, Code};
+use crate::program::{BaseAddresses, StepCode};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Error, Flow, Result};
 use std::sync::Arc;
 
-pub(crate) struct FlowCode {
+pub(crate) struct CudaFlow {
     pub flow: Arc<Flow>,
     /// The programs inside.
-    pub codes: Vec<Code>,
+    pub codes: Vec<StepCode>,
     /// Offsets in the arena: of the programs' arena, and of a condition.
     pub arena: usize,
     pub condition: usize,
 }
 
-impl FlowCode {
-    pub fn run(&self, gpu: &Gpu, x: &[Operand], out: &[Operand], bases: &Addresses) -> Result<()> {
-        let at = |all: &[Operand]| all.iter().map(|o| o.at).collect::<Vec<_>>();
-        let inside = |code: &Code, inputs: Vec<DevicePtr>, outputs: Vec<DevicePtr>| {
+impl CudaFlow {
+    pub fn run(
+        &self,
+        gpu: &Gpu,
+        x: &[StridedOperand],
+        out: &[StridedOperand],
+        bases: &BaseAddresses,
+    ) -> Result<()> {
+        let at = |all: &[StridedOperand]| all.iter().map(|o| o.at).collect::<Vec<_>>();
+        let inside = |code: &StepCode, inputs: Vec<DevicePtr>, outputs: Vec<DevicePtr>| {
             let arena = bases.arena + self.arena as u64;
-            Addresses { arena, constants: code.constants, host: 0, inputs, outputs }
+            BaseAddresses { arena, constants: code.constants, host: 0, inputs, outputs }
         };
         match (&*self.flow, &self.codes[..]) {
             (Flow::Cond { .. }, [yes, no]) => {
@@ -84,6 +90,6 @@ fn read_bool(gpu: &Gpu, at: DevicePtr) -> Result<bool> {
 }
 
 /// Copies the initial state to where it is updated, unless it is there already.
-fn begin(gpu: &Gpu, first: &[Operand], state: &[Operand]) -> Result<()> {
+fn begin(gpu: &Gpu, first: &[StridedOperand], state: &[StridedOperand]) -> Result<()> {
     first.iter().zip(state).try_for_each(|(from, to)| ops::copy(gpu, from, to))
 }

@@ -9,7 +9,7 @@ use std::fmt::{Display, Formatter, Write};
 use std::sync::LazyLock;
 
 /// A function of floats.
-struct Function {
+struct FloatFunction {
     code: FloatCode,
     /// The code for results of 8 or 11 bits, if there is another.
     quick: Option<&'static str>,
@@ -32,25 +32,25 @@ enum FloatCode {
 /// Reads a column.
 macro_rules! function {
     ([]) => {
-        Function { code: FloatCode::None, quick: None }
+        FloatFunction { code: FloatCode::None, quick: None }
     };
     ([special]) => {
-        Function { code: FloatCode::Special, quick: None }
+        FloatFunction { code: FloatCode::Special, quick: None }
     };
     ([f64 $text:literal]) => {
-        Function { code: FloatCode::Double($text), quick: None }
+        FloatFunction { code: FloatCode::Double($text), quick: None }
     };
     ([$text:literal]) => {
-        Function { code: FloatCode::Either($text), quick: None }
+        FloatFunction { code: FloatCode::Either($text), quick: None }
     };
     ([$text:literal quick]) => {
-        Function { code: FloatCode::Either($text), quick: Some($text) }
+        FloatFunction { code: FloatCode::Either($text), quick: Some($text) }
     };
     ([$name:ident]) => {
-        Function { code: FloatCode::Library(stringify!($name)), quick: None }
+        FloatFunction { code: FloatCode::Library(stringify!($name)), quick: None }
     };
     ([$name:ident quick $text:literal]) => {
-        Function { code: FloatCode::Library(stringify!($name)), quick: Some($text) }
+        FloatFunction { code: FloatCode::Library(stringify!($name)), quick: Some($text) }
     };
 }
 
@@ -59,12 +59,12 @@ macro_rules! of_one {
         $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $native:ident
         $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
     )*) => {
-        fn unary(f: Unary) -> Function {
+        fn unary(f: Unary) -> FloatFunction {
             match f { $(Unary::$f => function!($cuda)),* }
         }
 
         /// Of `dy · f'`, from the saved value.
-        fn vjp(f: Unary) -> Function {
+        fn vjp(f: Unary) -> FloatFunction {
             match f { $(Unary::$f => function!($cuda_vjp)),* }
         }
     };
@@ -76,7 +76,7 @@ macro_rules! of_two {
         $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
         $cuda:tt;
     )*) => {
-        fn binary(f: Binary) -> Function {
+        fn binary(f: Binary) -> FloatFunction {
             match f { $(Binary::$f => function!($cuda)),* }
         }
     };
@@ -85,14 +85,14 @@ binary_rows!(of_two);
 
 /// The name and the parameters of a function.
 #[derive(Clone, Copy)]
-struct Head<'a> {
+struct FunctionHead<'a> {
     /// `u`, `v` or `b`.
     kind: &'a str,
     name: &'a str,
     parameters: &'a [&'a str],
 }
 
-impl Head<'_> {
+impl FunctionHead<'_> {
     /// The parameters, each after `before`.
     fn list(&self, before: &str) -> String {
         let each: Vec<String> = self.parameters.iter().map(|p| format!("{before}{p}")).collect();
@@ -101,12 +101,12 @@ impl Head<'_> {
 
     /// The function for a type, and its body.
     fn define(&self, out: &mut String, prefix: &str, of: &str, body: &str) {
-        let (Head { kind, name, .. }, parameters) = (self, self.list(&format!("{of} ")));
+        let (FunctionHead { kind, name, .. }, parameters) = (self, self.list(&format!("{of} ")));
         let _ = writeln!(out, "FN {of} {prefix}{kind}_{name}({parameters}) {{ {body} }}");
     }
 
     /// The functions of a column that are part of the prelude.
-    fn shared(&self, out: &mut String, function: &Function) {
+    fn shared(&self, out: &mut String, function: &FloatFunction) {
         match function.code {
             FloatCode::Library(called) => {
                 let arguments = self.list("");
@@ -124,13 +124,13 @@ impl Head<'_> {
             // `l_exp`, `lv_silu`.
             let kind = if self.kind == "u" { "" } else { self.kind };
             let body = format!("typedef float T; {}", statements(text).replace("u_", "l_"));
-            Head { kind, ..*self }.define(out, "l", "float", &body);
+            FunctionHead { kind, ..*self }.define(out, "l", "float", &body);
         }
     }
 
     /// The functions of a column that are computed in `double`: only some kernels have them.
-    fn special(&self, out: &mut String, function: &Function) {
-        let Head { kind, name, .. } = self;
+    fn special(&self, out: &mut String, function: &FloatFunction) {
+        let FunctionHead { kind, name, .. } = self;
         match function.code {
             FloatCode::Double(text) => {
                 let body = statements(text);
@@ -152,19 +152,19 @@ fn statements(text: &str) -> String {
 }
 
 /// Calls `each` with every function, those that others call before these.
-fn each(mut each: impl FnMut(Head, Function)) {
+fn each(mut each: impl FnMut(FunctionHead, FloatFunction)) {
     for f in Unary::ALL {
-        each(Head { kind: "u", name: f.name(), parameters: &["x"] }, unary(*f));
+        each(FunctionHead { kind: "u", name: f.name(), parameters: &["x"] }, unary(*f));
     }
     for f in Unary::ALL {
         let parameters = match f.fused_vjp() {
             Some(VjpOperand::Y) => &["y", "dy"],
             Some(VjpOperand::X) | None => &["x", "dy"],
         };
-        each(Head { kind: "v", name: f.name(), parameters }, vjp(*f));
+        each(FunctionHead { kind: "v", name: f.name(), parameters }, vjp(*f));
     }
     for f in Binary::ALL {
-        each(Head { kind: "b", name: f.name(), parameters: &["a", "b"] }, binary(*f));
+        each(FunctionHead { kind: "b", name: f.name(), parameters: &["a", "b"] }, binary(*f));
     }
 }
 
@@ -205,7 +205,7 @@ pub(crate) fn special<'a>(mut ops: impl Iterator<Item = &'a Op>) -> &'static str
 }
 
 /// Whether results of a dtype are computed by the quick function.
-fn is_quick(function: &Function, to: DType) -> bool {
+fn is_quick(function: &FloatFunction, to: DType) -> bool {
     function.quick.is_some() && matches!(to, DType::BF16 | DType::F16)
 }
 

@@ -3,8 +3,8 @@
 //! Loops compute in the compute type and round once, at the store, as the CPU's kernels do.
 
 use crate::gpu::Gpu;
-use crate::loops::{Loop, Operand};
-use crate::update::How;
+use crate::loops::{Loop, StridedOperand};
+use crate::update::OptimizerKind;
 use crate::{attention, batch_norm, lines, update};
 use pullback_ir::{
     Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Unary, Value,
@@ -14,14 +14,14 @@ use smallvec::SmallVec;
 
 /// A body that is written instruction by instruction.
 #[derive(Default)]
-pub(crate) struct Body {
+pub(crate) struct RegionBody {
     insts: Vec<Inst>,
     pub values: Vec<Value>,
-    pub inputs: Vec<Operand>,
-    outputs: Vec<(usize, Operand)>,
+    pub inputs: Vec<StridedOperand>,
+    outputs: Vec<(usize, StridedOperand)>,
 }
 
-impl Body {
+impl RegionBody {
     pub fn push(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
         self.insts.push(inst);
         self.values.push(Value { dtype, row });
@@ -29,7 +29,7 @@ impl Body {
     }
 
     /// An operand, in its compute type.
-    pub fn load(&mut self, x: Operand) -> usize {
+    pub fn load(&mut self, x: StridedOperand) -> usize {
         let dtype = x.dtype;
         self.inputs.push(x);
         let loaded = self.push(Inst::Load(self.inputs.len() - 1), dtype, false);
@@ -71,7 +71,7 @@ impl Body {
     }
 
     /// A result, rounded to the dtype of the operand.
-    pub fn store(&mut self, v: usize, to: Operand) {
+    pub fn store(&mut self, v: usize, to: StridedOperand) {
         let v = self.cast(v, to.dtype);
         self.outputs.push((v, to));
     }
@@ -101,16 +101,16 @@ pub(crate) fn last(rank: usize, axis: usize) -> Vec<usize> {
 pub(crate) fn run(
     gpu: &Gpu,
     fused: Fused,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     match fused {
-        Fused::Softmax(axis) => along(gpu, Along::Softmax, axis, x, &out[0]),
-        Fused::SoftmaxVjp(axis) => along(gpu, Along::SoftmaxVjp, axis, x, &out[0]),
-        Fused::LogSoftmax(axis) => along(gpu, Along::LogSoftmax, axis, x, &out[0]),
-        Fused::LogSoftmaxVjp(axis) => along(gpu, Along::LogSoftmaxVjp, axis, x, &out[0]),
-        Fused::LogSumExp(axis) => along(gpu, Along::LogSumExp, axis, x, &out[0]),
+        Fused::Softmax(axis) => along(gpu, SoftmaxKind::Softmax, axis, x, &out[0]),
+        Fused::SoftmaxVjp(axis) => along(gpu, SoftmaxKind::SoftmaxVjp, axis, x, &out[0]),
+        Fused::LogSoftmax(axis) => along(gpu, SoftmaxKind::LogSoftmax, axis, x, &out[0]),
+        Fused::LogSoftmaxVjp(axis) => along(gpu, SoftmaxKind::LogSoftmaxVjp, axis, x, &out[0]),
+        Fused::LogSumExp(axis) => along(gpu, SoftmaxKind::LogSumExp, axis, x, &out[0]),
         Fused::LayerNorm(eps) => layer_norm(gpu, eps, x, &out[0]),
         Fused::LayerNormVjp(eps) => layer_norm_vjp(gpu, eps, x, out),
         Fused::BatchNorm(eps) => batch_norm(gpu, eps, x, out),
@@ -124,14 +124,14 @@ pub(crate) fn run(
         }
         Fused::Attention(how) => attention::attention(gpu, how, x, out),
         Fused::AttentionVjp(how) => attention::attention_vjp(gpu, how, x, out),
-        Fused::Sgd(how) => update::run(gpu, How::Sgd(how), x, out),
-        Fused::Adam(how) => update::run(gpu, How::Adam(how), x, out),
+        Fused::Sgd(how) => update::run(gpu, OptimizerKind::Sgd(how), x, out),
+        Fused::Adam(how) => update::run(gpu, OptimizerKind::Adam(how), x, out),
     }
 }
 
 /// Softmax and its relatives.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Along {
+enum SoftmaxKind {
     Softmax,
     SoftmaxVjp,
     LogSoftmax,
@@ -140,27 +140,33 @@ enum Along {
 }
 
 /// Softmax and its relatives, along an axis.
-fn along(gpu: &Gpu, what: Along, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+fn along(
+    gpu: &Gpu,
+    what: SoftmaxKind,
+    axis: usize,
+    x: &[StridedOperand],
+    out: &StridedOperand,
+) -> Result<()> {
     let order = last(x[0].shape.len(), axis);
     let shape: Vec<usize> = order.iter().map(|&d| x[0].shape[d]).collect();
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let of: Vec<usize> = x.iter().map(|x| body.load(x.permuted(&order))).collect();
-    let is_sum = what == Along::LogSumExp;
+    let is_sum = what == SoftmaxKind::LogSumExp;
     let to = if is_sum { out.clone() } else { out.permuted(&order) };
     let value = match what {
-        Along::SoftmaxVjp => {
+        SoftmaxKind::SoftmaxVjp => {
             let product = body.binary(Binary::Mul, of[0], of[1]);
             let sum = body.reduce(Reduction::Sum, product);
             let rest = body.binary(Binary::Sub, of[1], sum);
             body.binary(Binary::Mul, of[0], rest)
         }
-        Along::LogSoftmaxVjp => {
+        SoftmaxKind::LogSoftmaxVjp => {
             let sum = body.reduce(Reduction::Sum, of[1]);
             let y = body.unary(Unary::Exp, of[0]);
             let product = body.binary(Binary::Mul, y, sum);
             body.binary(Binary::Sub, of[1], product)
         }
-        Along::Softmax | Along::LogSoftmax | Along::LogSumExp => {
+        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax | SoftmaxKind::LogSumExp => {
             let most = body.reduce(Reduction::Max, of[0]);
             let most = match is_sum {
                 false => most,
@@ -176,7 +182,7 @@ fn along(gpu: &Gpu, what: Along, axis: usize, x: &[Operand], out: &Operand) -> R
             let shifted = body.binary(Binary::Sub, of[0], most);
             let exp = body.unary(Unary::Exp, shifted);
             let sum = body.reduce(Reduction::Sum, exp);
-            match what == Along::Softmax {
+            match what == SoftmaxKind::Softmax {
                 true => {
                     // The sum is 1 or more: one division for the row.
                     let by = body.unary(Unary::Recip, sum);
@@ -197,7 +203,7 @@ fn along(gpu: &Gpu, what: Along, axis: usize, x: &[Operand], out: &Operand) -> R
 }
 
 /// An operand over the last axes, repeated over those before.
-fn under(x: &Operand, shape: &[usize]) -> Operand {
+fn under(x: &StridedOperand, shape: &[usize]) -> StridedOperand {
     let mut out = x.clone();
     for (d, &n) in shape[..shape.len() - x.shape.len()].iter().enumerate() {
         out = out.repeated(d, n);
@@ -206,7 +212,7 @@ fn under(x: &Operand, shape: &[usize]) -> Operand {
 }
 
 /// Mean, variance, and the reciprocal of the standard deviation, of rows of `n`.
-fn moments(body: &mut Body, x: usize, n: usize, eps: Real) -> (usize, usize, usize) {
+fn moments(body: &mut RegionBody, x: usize, n: usize, eps: Real) -> (usize, usize, usize) {
     let sum = body.reduce(Reduction::Sum, x);
     let mean = body.scaled(sum, 1.0 / n as f64);
     let off = body.binary(Binary::Sub, x, mean);
@@ -217,17 +223,17 @@ fn moments(body: &mut Body, x: usize, n: usize, eps: Real) -> (usize, usize, usi
 }
 
 /// 1/√(variance + eps).
-fn deviation(body: &mut Body, variance: usize, eps: Real) -> usize {
+fn deviation(body: &mut RegionBody, variance: usize, eps: Real) -> usize {
     let eps = body.number(eps.0, variance);
     let sum = body.binary(Binary::Add, variance, eps);
     body.unary(Unary::Rsqrt, sum)
 }
 
-fn layer_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &Operand) -> Result<()> {
+fn layer_norm(gpu: &Gpu, eps: Real, x: &[StridedOperand], out: &StridedOperand) -> Result<()> {
     let shape = x[0].shape.to_vec();
     let inner = x[1].shape.len();
     let n = element_count(&shape[shape.len() - inner..]);
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let value = body.load(x[0].clone());
     let (w, b) = (body.load(under(&x[1], &shape)), body.load(under(&x[2], &shape)));
     let (mean, _, by) = moments(&mut body, value, n, eps);
@@ -239,12 +245,17 @@ fn layer_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &Operand) -> Result<()> 
     body.run(gpu, &shape, inner)
 }
 
-fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+fn layer_norm_vjp(
+    gpu: &Gpu,
+    eps: Real,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     let shape = x[0].shape.to_vec();
     let inner = x[1].shape.len();
     let outer = shape.len() - inner;
     let (rows, n) = (element_count(&shape[..outer]), element_count(&shape[outer..]));
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let (value, w) = (body.load(x[0].clone()), body.load(under(&x[1], &shape)));
     let dy = body.load(x[2].clone());
     let (mean, _, by) = moments(&mut body, value, n, eps);
@@ -274,21 +285,21 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     let wide = x[0].dtype.compute();
     let memory = gpu.scratch(2 * rows.max(1) * wide.size())?;
     let part = |k: usize| {
-        Operand::dense(memory.at + (k * rows * wide.size()) as u64, wide, &shape[..outer])
+        StridedOperand::dense(memory.at + (k * rows * wide.size()) as u64, wide, &shape[..outer])
     };
     body.store(mean, part(0));
     body.store(by, part(1));
     body.run(gpu, &shape, inner)?;
     let order: Vec<usize> = (outer..shape.len()).chain(0..outer).collect();
     let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
-    let repeated = |x: Operand| {
+    let repeated = |x: StridedOperand| {
         let mut x = x;
         for (d, &n) in across[..inner].iter().enumerate() {
             x = x.repeated(d, n);
         }
         x
     };
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let (value, dy) = (body.load(x[0].permuted(&order)), body.load(x[2].permuted(&order)));
     let (mean, by) = (body.load(repeated(part(0))), body.load(repeated(part(1))));
     let off = body.binary(Binary::Sub, value, mean);
@@ -302,13 +313,13 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
 }
 
 /// The channels first, and an operand of one number for each repeated over the rest.
-fn channels(x: &Operand) -> (Vec<usize>, Vec<usize>) {
+fn channels(x: &StridedOperand) -> (Vec<usize>, Vec<usize>) {
     let order: Vec<usize> = [1].into_iter().chain((0..x.shape.len()).filter(|&d| d != 1)).collect();
     let shape = order.iter().map(|&d| x.shape[d]).collect();
     (order, shape)
 }
 
-fn over(x: &Operand, shape: &[usize]) -> Operand {
+fn over(x: &StridedOperand, shape: &[usize]) -> StridedOperand {
     let mut out = x.clone();
     for (d, &n) in shape.iter().enumerate().skip(1) {
         out = out.repeated(d, n);
@@ -316,13 +327,13 @@ fn over(x: &Operand, shape: &[usize]) -> Operand {
     out
 }
 
-fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+fn batch_norm(gpu: &Gpu, eps: Real, x: &[StridedOperand], out: &[StridedOperand]) -> Result<()> {
     if batch_norm::forward(gpu, eps, x, out)? {
         return Ok(());
     }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]);
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let value = body.load(x[0].permuted(&order));
     let (w, b) = (body.load(over(&x[1], &shape)), body.load(over(&x[2], &shape)));
     let (mean, variance, by) = moments(&mut body, value, n, eps);
@@ -336,13 +347,18 @@ fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()
     body.run(gpu, &shape, shape.len() - 1)
 }
 
-fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+fn batch_norm_vjp(
+    gpu: &Gpu,
+    eps: Real,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     if batch_norm::backward(gpu, eps, x, out)? {
         return Ok(());
     }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]) as f64;
-    let mut body = Body::default();
+    let mut body = RegionBody::default();
     let value = body.load(x[0].permuted(&order));
     let w = body.load(over(&x[1], &shape));
     let (mean, variance) = (body.load(over(&x[2], &shape)), body.load(over(&x[3], &shape)));

@@ -5,10 +5,10 @@
 //! the prelude, which all kernels share, and the code of random numbers.
 
 use crate::functions::PRELUDE;
-use crate::loops::{Loop, Operand};
+use crate::loops::{Loop, StridedOperand};
 use crate::region_tests::{fused_of, region_of};
 use crate::tests::compiles;
-use crate::text::{Held, LoopForm, LoopText, text};
+use crate::text::{LoopForm, LoopText, RegisterRows, text};
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
     Binary, DType, Device, Inst, Load, Op, Program, Random, Reduction, Scalar, Unary, Value,
@@ -143,7 +143,7 @@ fn cast(from: DType, to: DType) -> String {
 }
 
 /// w · (x - Σx) with rows in registers, and the sums of it and of x over the rows.
-fn held(dtype: DType, held: Held) -> String {
+fn held(dtype: DType, held: RegisterRows) -> String {
     let mut body = LoopBody::default();
     let (x, weight) = (body.load(0, dtype, false), body.load(1, DType::F32, false));
     let wide = body.add(Inst::Point(Op::Cast(DType::F32), smallvec![x]), DType::F32, false);
@@ -152,27 +152,27 @@ fn held(dtype: DType, held: Held) -> String {
     let scaled = body.binary(Binary::Mul, off, weight);
     let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![scaled]), dtype, false);
     let columns = if held.resident > 0 { smallvec![scaled, wide] } else { smallvec![] };
-    body.text(&[dtype, DType::F32], &[y], LoopForm::Held(Held { columns, ..held }))
+    body.text(&[dtype, DType::F32], &[y], LoopForm::Held(RegisterRows { columns, ..held }))
 }
 
 /// The kernel of the only region that a program becomes on a device.
 fn of_program(program: &str) -> String {
     let region = region_of(program);
     let seen = |load: &Load| match load.layout.shape == region.shape {
-        true => Operand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides),
+        true => StridedOperand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides),
         // The key of random numbers.
         false => {
             let none = vec![0; region.shape.len()];
-            Operand::new(256, load.spec.dtype, &region.shape, &none)
+            StridedOperand::new(256, load.spec.dtype, &region.shape, &none)
         }
     };
-    let inputs: Vec<Operand> = region.inputs.iter().map(seen).collect();
+    let inputs: Vec<StridedOperand> = region.inputs.iter().map(seen).collect();
     let values = region.values().expect("valid");
     let specs = region.inputs.iter().map(|load| &load.spec).collect::<Vec<_>>();
     let specs = region.infer(&specs).expect("valid");
     let stored = region.outputs.iter().zip(&specs);
-    let outputs: Vec<(usize, Operand)> =
-        stored.map(|(&v, spec)| (v, Operand::dense(256, spec.dtype, &spec.shape))).collect();
+    let outputs: Vec<(usize, StridedOperand)> =
+        stored.map(|(&v, spec)| (v, StridedOperand::dense(256, spec.dtype, &spec.shape))).collect();
     let of = Loop {
         shape: &region.shape,
         inner: region.inner,
@@ -291,7 +291,7 @@ fn kernels_of_programs_are_known_without_a_device() {
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| LoopForm::Flat { vector, single };
-    let block = Held {
+    let block = RegisterRows {
         outer: 1,
         threads: 192,
         vector: 4,
@@ -304,8 +304,9 @@ fn generated_kernels_are_these_texts() {
         block: 192,
         resident: 0,
     };
-    let warp = Held { threads: 32, vector: 8, count: 3, full: false, block: 256, ..block.clone() };
-    let columns = |ahead, of: &Held| Held {
+    let warp =
+        RegisterRows { threads: 32, vector: 8, count: 3, full: false, block: 256, ..block.clone() };
+    let columns = |ahead, of: &RegisterRows| RegisterRows {
         still: 2,
         ahead,
         resident: if ahead { 4 } else { 2 },

@@ -1,6 +1,6 @@
 //! A device: its context, its stream, launches, and what its driver says.
 
-use crate::compile::Kernels;
+use crate::compile::KernelCache;
 use crate::describe::describe;
 use crate::dnn::Dnn;
 use crate::dry_run::{in_dry_run, paused, placeholder};
@@ -8,15 +8,15 @@ use crate::faults::Faults;
 use crate::fft::Transforms;
 use crate::graph::{GraphMemory, captures_into};
 use crate::link::host_link;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::pinned::Pinned;
-use crate::pool::Pool;
+use crate::pool::MemoryPool;
 use crate::product::Products;
 use crate::profile::Profile;
-use crate::queue::Queue;
+use crate::queue::LaunchQueue;
 use crate::solver::Solver;
 use crate::transfer::Streams;
-use crate::update::How;
+use crate::update::OptimizerKind;
 use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
 use pullback_ir::pass::HostLink;
 use pullback_ir::{DType, Error, ErrorKind, Fused, Line, Op, Result, Scalar, Spec};
@@ -37,14 +37,14 @@ pub(crate) fn is_lost(code: c_int) -> bool {
 pub(crate) struct Gpu {
     pub number: u16,
     pub driver: &'static Driver,
-    context: Handle,
-    pub stream: Handle,
+    context: LibraryHandle,
+    pub stream: LibraryHandle,
     /// Bytes of shared memory that a block may ask for.
     pub shared: usize,
-    pub kernels: Kernels,
-    pool: Mutex<Pool>,
+    pub kernels: KernelCache,
+    pool: Mutex<MemoryPool>,
     /// Pointwise ops that were called, but are not in the stream yet.
-    queue: Mutex<Queue>,
+    queue: Mutex<LaunchQueue>,
     pub pinned: Arc<Pinned>,
     pub streams: OnceLock<Streams>,
     products: OnceLock<std::result::Result<Products, String>>,
@@ -64,12 +64,12 @@ thread_local! {
 
 /// A handle of a library, valid in every thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Handle(pub Ptr);
+pub(crate) struct LibraryHandle(pub Ptr);
 
 // SAFETY: the driver's handles may be used by any thread in which their context is current.
-unsafe impl Send for Handle {}
+unsafe impl Send for LibraryHandle {}
 // SAFETY: as above; the driver locks where it must.
-unsafe impl Sync for Handle {}
+unsafe impl Sync for LibraryHandle {}
 
 pub(crate) fn device_error(what: &'static str, text: String) -> Error {
     Error::new(ErrorKind::Device, what, text)
@@ -92,7 +92,7 @@ impl Gpu {
             ok((driver.cuStreamCreate)(&mut stream, 1))?;
         }
         let faults = Faults::new(driver)?;
-        let kernels = Kernels::new(found.capability);
+        let kernels = KernelCache::new(found.capability);
         Ok(Gpu::of(number, driver, [context, stream], shared as usize, kernels, faults))
     }
 
@@ -100,7 +100,7 @@ impl Gpu {
     #[cfg(test)]
     pub fn fake(capability: u32) -> Gpu {
         let driver: &Driver = Box::leak(Box::new(Driver::fake()));
-        let kernels = Kernels::new(capability);
+        let kernels = KernelCache::new(capability);
         Gpu::of(0, driver, [null_mut(); 2], 100 << 10, kernels, Faults::fake())
     }
 
@@ -109,17 +109,17 @@ impl Gpu {
         driver: &'static Driver,
         [context, stream]: [Ptr; 2],
         shared: usize,
-        kernels: Kernels,
+        kernels: KernelCache,
         faults: Faults,
     ) -> Gpu {
         Gpu {
             number,
             driver,
-            context: Handle(context),
-            stream: Handle(stream),
+            context: LibraryHandle(context),
+            stream: LibraryHandle(stream),
             shared,
             kernels,
-            pool: Mutex::new(Pool::default()),
+            pool: Mutex::new(MemoryPool::default()),
             queue: Mutex::default(),
             pinned: Arc::new(Pinned::new(driver)),
             streams: OnceLock::new(),
@@ -147,28 +147,32 @@ impl Gpu {
         self.make_current();
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LaunchQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run_waiting(&self, queue: &mut Queue) {
+    fn run_waiting(&self, queue: &mut LaunchQueue) {
         if !queue.is_empty() {
-            self.with_queue(queue, Queue::flush);
+            self.with_queue(queue, LaunchQueue::flush);
         }
     }
 
     /// Calls `f`, which may use the stream, while the queue is locked. Its error is that of the
     /// next wait.
-    fn with_queue(&self, queue: &mut Queue, f: impl FnOnce(&mut Queue, &Gpu) -> Result<()>) {
+    fn with_queue(
+        &self,
+        queue: &mut LaunchQueue,
+        f: impl FnOnce(&mut LaunchQueue, &Gpu) -> Result<()>,
+    ) {
         /// Also if `f` panics.
-        struct Done;
-        impl Drop for Done {
+        struct QueueGuard;
+        impl Drop for QueueGuard {
             fn drop(&mut self) {
                 RUNS_QUEUE.set(false);
             }
         }
         RUNS_QUEUE.set(true);
-        let running = Done;
+        let running = QueueGuard;
         let failed = f(queue, self).err();
         if let Some(error) = failed {
             // Updates of parameters that are computed from it change nothing.
@@ -179,7 +183,13 @@ impl Gpu {
     }
 
     /// Lets a pointwise op wait. `false` if it cannot, and must run now.
-    pub fn defer(&self, op: &Op, x: &[Operand], out: &Operand, at: Option<Line>) -> bool {
+    pub fn defer(
+        &self,
+        op: &Op,
+        x: &[StridedOperand],
+        out: &StridedOperand,
+        at: Option<Line>,
+    ) -> bool {
         let mut taken = false;
         self.with_queue(&mut self.queue(), |queue, gpu| {
             taken = queue.add(gpu, op, x, out, at)?;
@@ -192,11 +202,11 @@ impl Gpu {
     pub fn defer_update(
         &self,
         of: Fused,
-        x: &[Operand],
-        out: &[Operand],
+        x: &[StridedOperand],
+        out: &[StridedOperand],
         at: Option<Line>,
     ) -> bool {
-        let Some(how) = How::of(of) else { return false };
+        let Some(how) = OptimizerKind::of(of) else { return false };
         let mut taken = false;
         self.with_queue(&mut self.queue(), |queue, gpu| {
             taken = queue.update(gpu, how, [x, out], at)?;
@@ -266,7 +276,7 @@ impl Gpu {
         self.faults.any()
     }
 
-    pub fn pool(&self) -> MutexGuard<'_, Pool> {
+    pub fn pool(&self) -> MutexGuard<'_, MemoryPool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -370,8 +380,8 @@ impl Gpu {
     }
 
     /// An error of something that runs beside the queue, for the next wait. Updates of parameters
-    /// that have not run yet change nothing: they are told by a stream that waits for nobody.
-    pub fn fail_later(&self, error: Error, aside: Handle) {
+    /// that have not run yet change nothing: they are told by a stream that waits for no other.
+    pub fn fail_later(&self, error: Error, aside: LibraryHandle) {
         self.make_current();
         // SAFETY: the word lives as long as the process. If this fails, so does every later call.
         unsafe {
@@ -382,11 +392,11 @@ impl Gpu {
     }
 
     /// A stream that is not ordered with any other.
-    pub fn new_stream(&self) -> Result<Handle> {
+    pub fn new_stream(&self) -> Result<LibraryHandle> {
         let mut stream = null_mut();
         // SAFETY: writes one handle. Not ordered with the legacy stream.
         self.ok("stream", unsafe { (self.driver.cuStreamCreate)(&mut stream, 1) })?;
-        Ok(Handle(stream))
+        Ok(LibraryHandle(stream))
     }
 
     /// Writes one element.
@@ -413,8 +423,8 @@ impl Gpu {
     }
 
     /// Memory that is given back when it is dropped.
-    pub fn scratch(&self, bytes: usize) -> Result<Scratch<'_>> {
-        Ok(Scratch { gpu: self, at: self.alloc(bytes)? })
+    pub fn scratch(&self, bytes: usize) -> Result<DeviceScratch<'_>> {
+        Ok(DeviceScratch { gpu: self, at: self.alloc(bytes)? })
     }
 
     pub fn copy(&self, from: DevicePtr, to: DevicePtr, bytes: usize) -> Result<()> {
@@ -472,7 +482,13 @@ impl Gpu {
 
     /// Launches a kernel; parameters are words of eight bytes.
     #[inline]
-    pub fn launch(&self, kernel: Handle, grid: usize, block: usize, words: &[u64]) -> Result<()> {
+    pub fn launch(
+        &self,
+        kernel: LibraryHandle,
+        grid: usize,
+        block: usize,
+        words: &[u64],
+    ) -> Result<()> {
         self.launch_with(kernel, grid, block, 0, words)
     }
 
@@ -480,7 +496,7 @@ impl Gpu {
     #[inline]
     pub fn launch_with(
         &self,
-        kernel: Handle,
+        kernel: LibraryHandle,
         grid: usize,
         block: usize,
         shared: usize,
@@ -532,12 +548,12 @@ impl Gpu {
 }
 
 /// Memory of a device for one call.
-pub(crate) struct Scratch<'a> {
+pub(crate) struct DeviceScratch<'a> {
     gpu: &'a Gpu,
     pub at: DevicePtr,
 }
 
-impl Drop for Scratch<'_> {
+impl Drop for DeviceScratch<'_> {
     fn drop(&mut self) {
         self.gpu.free(self.at);
     }

@@ -21,7 +21,7 @@
 //! graphs of the steps before and after it.
 
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::gpu::{Gpu, LibraryHandle, device_error};
 use pullback_cuda_sys::{DevicePtr, Ptr};
 use pullback_ir::{Result, deterministic, tf32_allowed};
 use smallvec::SmallVec;
@@ -39,12 +39,12 @@ const PATIENCE: usize = 12;
 thread_local! {
     /// The stream into which this thread captures; null if it does not.
     static STREAM: Cell<Ptr> = const { Cell::new(null_mut()) };
-    static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
+    static CAPTURE: RefCell<Option<GraphCapture>> = const { RefCell::new(None) };
 }
 
 /// What the capture of this thread has taken.
 #[derive(Default)]
-struct Capture {
+struct GraphCapture {
     /// Blocks of the graphs' memory, and whether a step uses them now.
     blocks: Vec<(DevicePtr, usize, bool)>,
     /// Numbers of calls whose kernels may reject a value.
@@ -61,25 +61,25 @@ pub(crate) struct GraphMemory {
 
 /// The stream into which this thread captures.
 #[inline]
-pub(crate) fn captures_into() -> Option<Handle> {
+pub(crate) fn captures_into() -> Option<LibraryHandle> {
     let stream = STREAM.get();
-    (!stream.is_null()).then_some(Handle(stream))
+    (!stream.is_null()).then_some(LibraryHandle(stream))
 }
 
 /// A graph, for steps on the addresses of a key.
-struct Graph {
+struct CudaGraph {
     gpu: Arc<Gpu>,
     key: SmallVec<[u64; 16]>,
-    ready: Handle,
+    ready: LibraryHandle,
     nodes: usize,
     generation: u64,
     fallible: Vec<u32>,
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         self.gpu.make_current();
-        // SAFETY: the driver keeps what is under way.
+        // SAFETY: the driver keeps what is in flight.
         unsafe { (self.gpu.driver.cuGraphExecDestroy)(self.ready.0) };
         self.gpu.forget_calls(&self.fallible);
     }
@@ -89,9 +89,9 @@ impl Drop for Graph {
 #[derive(Default)]
 pub(crate) struct Graphs {
     /// Used last, last.
-    kept: Vec<Graph>,
+    cached: Vec<CudaGraph>,
     /// The addresses of runs before, the newest last.
-    seen: VecDeque<SmallVec<[u64; 16]>>,
+    recent_keys: VecDeque<SmallVec<[u64; 16]>>,
     /// The driver refused a graph, or addresses hardly ever repeat.
     given_up: bool,
     pub captured: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Graphs {
 }
 
 /// How a list of steps was run.
-pub(crate) enum Ran {
+pub(crate) enum GraphRun {
     /// As a graph.
     Replayed,
     /// One by one.
@@ -111,7 +111,7 @@ pub(crate) enum Ran {
 impl Graphs {
     /// The nodes of the graph that ran last.
     pub fn nodes(&self) -> Option<usize> {
-        self.kept.last().map(|graph| graph.nodes)
+        self.cached.last().map(|graph| graph.nodes)
     }
 
     /// Runs steps on the addresses of a key: as a graph, if there is one or this is the second run,
@@ -122,27 +122,27 @@ impl Graphs {
         addresses: &[u64],
         steps: Range<usize>,
         run: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Ran> {
+    ) -> Result<GraphRun> {
         let mut key = SmallVec::<[u64; 16]>::from_slice(addresses);
         key.push(u64::from(tf32_allowed()) | u64::from(deterministic()) << 1);
-        if let Some(at) = self.kept.iter().position(|graph| graph.key == key) {
-            let graph = self.kept.remove(at);
+        if let Some(at) = self.cached.iter().position(|graph| graph.key == key) {
+            let graph = self.cached.remove(at);
             if graph.launch()? {
-                self.kept.push(graph);
+                self.cached.push(graph);
                 self.replayed += 1;
-                return Ok(Ran::Replayed);
+                return Ok(GraphRun::Replayed);
             }
         }
         self.given_up |= self.captured >= PATIENCE && self.replayed < 2 * self.captured;
-        let again = self.seen.contains(&key);
+        let again = self.recent_keys.contains(&key);
         if !again {
-            if self.seen.len() == 2 * KEPT {
-                self.seen.pop_front();
+            if self.recent_keys.len() == 2 * KEPT {
+                self.recent_keys.pop_front();
             }
-            self.seen.push_back(key.clone());
+            self.recent_keys.push_back(key.clone());
         }
         if !again || self.given_up {
-            return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+            return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
         }
         let mut refused = None;
         let captured = gpu.capture(&mut || {
@@ -150,29 +150,29 @@ impl Graphs {
         });
         let graph = match (captured, refused) {
             (Ok((ready, nodes, generation, fallible)), _) => {
-                Graph { gpu: gpu.clone(), key, ready, nodes, generation, fallible }
+                CudaGraph { gpu: gpu.clone(), key, ready, nodes, generation, fallible }
             }
-            (Err(_), Some(step)) => return Ok(Ran::Refused(step)),
+            (Err(_), Some(step)) => return Ok(GraphRun::Refused(step)),
             (Err(_), None) => {
                 self.given_up = true;
-                return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+                return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
             }
         };
         self.captured += 1;
         if !graph.launch()? {
             // Its memory was given back meanwhile.
-            return steps.clone().try_for_each(run).map(|()| Ran::Plainly);
+            return steps.clone().try_for_each(run).map(|()| GraphRun::Plainly);
         }
-        if self.kept.len() == KEPT {
-            self.kept.remove(0);
+        if self.cached.len() == KEPT {
+            self.cached.remove(0);
         }
-        self.kept.push(graph);
+        self.cached.push(graph);
         self.replayed += 1;
-        Ok(Ran::Replayed)
+        Ok(GraphRun::Replayed)
     }
 }
 
-impl Graph {
+impl CudaGraph {
     /// Puts the graph into the queue. `false` if its memory was given back.
     fn launch(&self) -> Result<bool> {
         let gpu = &self.gpu;
@@ -190,9 +190,9 @@ impl Graph {
 }
 
 /// Ends the capture of this thread, also where a step panics.
-struct Ends;
+struct CaptureGuard;
 
-impl Drop for Ends {
+impl Drop for CaptureGuard {
     fn drop(&mut self) {
         STREAM.set(null_mut());
     }
@@ -201,7 +201,7 @@ impl Drop for Ends {
 impl Gpu {
     /// The stream into which this thread puts its work.
     #[inline]
-    pub fn stream(&self) -> Handle {
+    pub fn stream(&self) -> LibraryHandle {
         captures_into().unwrap_or(self.stream)
     }
 
@@ -228,7 +228,7 @@ impl Gpu {
     fn capture(
         &self,
         run: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<(Handle, usize, u64, Vec<u32>)> {
+    ) -> Result<(LibraryHandle, usize, u64, Vec<u32>)> {
         self.enter();
         let generation =
             self.graph_memory.lock().unwrap_or_else(PoisonError::into_inner).generation;
@@ -239,9 +239,9 @@ impl Gpu {
         // that do not use the stream are as always.
         let begun = unsafe { (driver.cuStreamBeginCapture_v2)(stream.0, 2) };
         let done = self.ok("graph", begun).and_then(|()| {
-            CAPTURE.set(Some(Capture::default()));
+            CAPTURE.set(Some(GraphCapture::default()));
             STREAM.set(stream.0);
-            let ends = Ends;
+            let ends = CaptureGuard;
             let done = run();
             drop(ends);
             done
@@ -270,7 +270,7 @@ impl Gpu {
             return Err(error);
         }
         nodes = nodes.max(1);
-        Ok((Handle(ready), nodes, generation, taken.fallible))
+        Ok((LibraryHandle(ready), nodes, generation, taken.fallible))
     }
 
     /// Memory for a step that is captured; `None` if this thread does not capture.
@@ -282,7 +282,7 @@ impl Gpu {
         })
     }
 
-    fn alloc_for_graphs(&self, capture: &mut Capture, bytes: usize) -> Result<DevicePtr> {
+    fn alloc_for_graphs(&self, capture: &mut GraphCapture, bytes: usize) -> Result<DevicePtr> {
         // A block that is much longer serves a longer request.
         let fits = |length: usize| length >= bytes && length <= 2 * bytes + (1 << 20);
         let own = capture.blocks.iter_mut().filter(|b| !b.2 && fits(b.1)).min_by_key(|b| b.1);
@@ -334,7 +334,7 @@ impl Gpu {
         }
         memory.generation += 1;
         drop(memory);
-        // Work that is under way comes before what uses the memory next.
+        // Work that is in flight comes before what uses the memory next.
         let mut pool = self.pool();
         blocks.iter().for_each(|block| pool.free_cached(self, block.0));
         true

@@ -2,7 +2,7 @@
 //! with a warning for each op.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) fn run(
     gpu: &Gpu,
     op: &Op,
-    inputs: &[Operand],
-    outputs: &[Operand],
+    inputs: &[StridedOperand],
+    outputs: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     gpu.refuse_capture("host")?;
@@ -27,18 +27,18 @@ pub(crate) fn run(
 pub(crate) fn run_quietly(
     gpu: &Gpu,
     op: &Op,
-    inputs: &[Operand],
-    outputs: &[Operand],
+    inputs: &[StridedOperand],
+    outputs: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     let mut memory = Vec::new();
     for x in inputs {
         let dense = gpu.scratch(x.bytes())?;
-        let seen = Operand::dense(dense.at, x.dtype, &x.shape);
+        let seen = StridedOperand::dense(dense.at, x.dtype, &x.shape);
         copy(gpu, x, &seen)?;
         memory.push(Buffer::filled(x.dtype, x.bytes(), |to| gpu.download(dense.at, to))?);
     }
-    let spec = |x: &Operand| Spec::on(Device::Cpu, x.dtype, Shape::from_slice(&x.shape));
+    let spec = |x: &StridedOperand| Spec::on(Device::Cpu, x.dtype, Shape::from_slice(&x.shape));
     let specs: Vec<Spec> = inputs.iter().map(spec).collect();
     let refs: Vec<&Spec> = specs.iter().collect();
     let layouts: Vec<Layout> = specs.iter().map(|s| Layout::dense(s.shape.clone())).collect();
@@ -62,7 +62,7 @@ pub(crate) fn run_quietly(
             false => {
                 let dense = gpu.scratch(to.bytes())?;
                 gpu.upload(bytes, dense.at)?;
-                copy(gpu, &Operand::dense(dense.at, to.dtype, &to.shape), to)?;
+                copy(gpu, &StridedOperand::dense(dense.at, to.dtype, &to.shape), to)?;
             }
         }
     }

@@ -12,7 +12,7 @@
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  functions.rs functions of an element in CUDA C, and what every kernel starts with
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
-//!  rows.rs      … with reductions along rows; held.rs: with rows in registers
+//!  rows.rs      … with reductions along rows; register_rows.rs: with rows in registers
 //!  loops.rs     from operands with layouts to such a kernel and its launch; registers.rs: where
 //!               rows fit into registers, with sums over the rows
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
@@ -25,9 +25,9 @@
 //!  window.rs    convolutions (by cuDNN, or as products) and pooling
 //!  dnn.rs       plans of cuDNN; dnn_graph.rs its vocabulary, dnn_attention.rs and dnn_conv.rs the
 //!               graphs of attention and convolutions
-//!  queue.rs     pointwise ops that wait, to run as one kernel
+//!  queue.rs     pointwise ops that are queued, to run as one kernel
 //!  product.rs   matrix products, by cuBLASLt; product_matrices.rs: operands as it sees them
-//!  tuning.rs    the fastest of several ways, by measuring
+//!  tuning.rs    the fastest of several algorithms, by measuring
 //!  fft.rs       Fourier transforms, by cuFFT
 //!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
 //!  solver.rs    cuSOLVER and cuBLAS
@@ -40,15 +40,15 @@
 //!  dry_run.rs … what steps need, made before they run
 //!  graph.rs     … steps as CUDA graphs
 //!  staging.rs   … arguments and results at fixed addresses
-//!  trips.rs     … values that wait on the host; link.rs: how long their way takes
-//!  notes.rs     … how they are launched, in words
+//!  host_copies.rs … values offloaded to the host; link.rs: the bandwidth to it
+//!  launch_notes.rs … how they are launched, in words
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //!  golden.rs    texts of kernels as files, for tests; random_regions.rs, *_tests.rs: tests, most
 //!               of them on a device
 //! ```
 //!
-//! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
+//! CUDA is not needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
 //! All work of a device is in the order of one stream, and calls return before it has run. Values
 //! that are offloaded are copied on two further streams, ordered by events.
 //!
@@ -88,10 +88,11 @@ mod fused;
 mod golden;
 mod gpu;
 mod graph;
-mod held;
 mod host;
+mod host_copies;
 #[cfg(test)]
 mod image_tests;
+mod launch_notes;
 mod linalg;
 mod lines;
 mod link;
@@ -100,7 +101,6 @@ mod lowering;
 mod nccl;
 #[cfg(test)]
 mod nccl_tests;
-mod notes;
 mod ops;
 mod pinned;
 mod pool;
@@ -115,6 +115,7 @@ mod queue;
 mod random_regions;
 #[cfg(test)]
 mod region_tests;
+mod register_rows;
 mod registers;
 mod report;
 mod rows;
@@ -127,7 +128,6 @@ mod tests;
 mod text;
 mod transfer;
 mod transpose;
-mod trips;
 mod tuning;
 mod update;
 mod window;

@@ -7,13 +7,13 @@
 //! for many small matrices. Signs, NaN for what has no factor, and scaling follow the CPU's
 //! conventions (see [`Linalg`]); where the library is missing, the op runs on the host.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Handle, Scratch};
+use crate::gpu::{DeviceScratch, Gpu, LibraryHandle};
 use crate::host;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
-use crate::solver::{Batch, Singular, Solver, Triangles};
+use crate::solver::{MatrixBatch, Singular, Solver, Triangles};
 use crate::text::compute;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Linalg, Line, Op, Result, Spec, element_count};
@@ -67,8 +67,8 @@ pub(crate) fn text(name: &str, dtype: DType, (most, threads): (u32, u32)) -> Str
     format!("{PRELUDE}#define {name}\ntypedef {} C;\n{sizes}{TEXT}", compute(dtype))
 }
 
-fn kernel(gpu: &Gpu, name: &'static str, dtype: DType, sizes: (u32, u32)) -> Result<Handle> {
-    let key = Key::Named(name, smallvec![dtype], smallvec![sizes.0]);
+fn kernel(gpu: &Gpu, name: &'static str, dtype: DType, sizes: (u32, u32)) -> Result<LibraryHandle> {
+    let key = KernelKey::Named(name, smallvec![dtype], smallvec![sizes.0]);
     gpu.kernels.get(gpu, &key, || text(name, dtype, sizes))
 }
 
@@ -80,8 +80,8 @@ fn is_small(elements: usize) -> bool {
 pub(crate) fn run(
     gpu: &Gpu,
     f: Linalg,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     let through_host = || host::run(gpu, &Op::Linalg(f), x, out, at);
@@ -109,7 +109,7 @@ pub(crate) fn run(
         return Ok(());
     }
     let dtype = x[0].dtype;
-    let of = Batch { dtype, count, m, n, at: x[0].at };
+    let of = MatrixBatch { dtype, count, m, n, at: x[0].at };
     match f {
         Linalg::Cholesky => cholesky(gpu, of, &x[0], &out[0]),
         Linalg::TriangularSolve { upper, unit } => {
@@ -126,25 +126,28 @@ pub(crate) fn run(
 }
 
 /// The operand itself, or a dense copy.
-fn dense<'a>(gpu: &'a Gpu, x: &Operand) -> Result<(Operand, Option<Scratch<'a>>)> {
+fn dense<'a>(
+    gpu: &'a Gpu,
+    x: &StridedOperand,
+) -> Result<(StridedOperand, Option<DeviceScratch<'a>>)> {
     if x.is_dense() {
         return Ok((x.clone(), None));
     }
     let memory = gpu.scratch(x.bytes())?;
-    let to = Operand::dense(memory.at, x.dtype, &x.shape);
+    let to = StridedOperand::dense(memory.at, x.dtype, &x.shape);
     copy(gpu, x, &to)?;
     Ok((to, Some(memory)))
 }
 
 /// Memory of a stack of matrices, seen as if it held their columns one after the other.
-fn by_columns(at: DevicePtr, like: &Operand) -> Operand {
+fn by_columns(at: DevicePtr, like: &StridedOperand) -> StridedOperand {
     let rank = like.shape.len();
     let mut strides = pullback_ir::dense_strides(&like.shape);
     (strides[rank - 2], strides[rank - 1]) = (1, like.shape[rank - 2] as isize);
-    Operand::new(at, like.dtype, &like.shape, &strides)
+    StridedOperand::new(at, like.dtype, &like.shape, &strides)
 }
 
-fn infos<'a>(gpu: &'a Gpu, count: usize) -> Result<Scratch<'a>> {
+fn infos<'a>(gpu: &'a Gpu, count: usize) -> Result<DeviceScratch<'a>> {
     let memory = gpu.scratch(4 * count)?;
     gpu.fill(memory.at, 0, 4 * count)?;
     Ok(memory)
@@ -155,7 +158,7 @@ fn library(gpu: &Gpu) -> Result<&Solver> {
     gpu.solver().map_err(|why| crate::gpu::device_error("linalg", why.to_string()))
 }
 
-fn cholesky(gpu: &Gpu, of: Batch, x: &Operand, out: &Operand) -> Result<()> {
+fn cholesky(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &StridedOperand) -> Result<()> {
     let (n, count) = (of.n, of.count);
     if is_small(n * n) {
         let (x, _held) = dense(gpu, x)?;
@@ -166,7 +169,7 @@ fn cholesky(gpu: &Gpu, of: Batch, x: &Operand, out: &Operand) -> Result<()> {
     // The lower triangle of rows is the upper one of columns.
     copy(gpu, x, out)?;
     let info = infos(gpu, count)?;
-    library(gpu)?.cholesky(gpu, Batch { at: out.at, ..of }, info.at)?;
+    library(gpu)?.cholesky(gpu, MatrixBatch { at: out.at, ..of }, info.at)?;
     let parts = n.div_ceil(32);
     let addresses = [out.at, info.at, 0, 0, 0, 0, 0, 0];
     let all = Matrices { addresses, count, sizes: [n, n, parts], ..Matrices::default() };
@@ -174,7 +177,7 @@ fn cholesky(gpu: &Gpu, of: Batch, x: &Operand, out: &Operand) -> Result<()> {
     gpu.launch(kernel, count * parts, BLOCK, &all.words())
 }
 
-fn lu(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
+fn lu(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &[StridedOperand]) -> Result<()> {
     let (m, n, count) = (of.m, of.n, of.count);
     if is_small(m * n) {
         let (x, _held) = dense(gpu, x)?;
@@ -185,7 +188,7 @@ fn lu(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
     let (memory, info) = (gpu.scratch(x.bytes())?, infos(gpu, count)?);
     let columns = by_columns(memory.at, x);
     copy(gpu, x, &columns)?;
-    library(gpu)?.lu(gpu, Batch { at: memory.at, ..of }, out[1].at, info.at)?;
+    library(gpu)?.lu(gpu, MatrixBatch { at: memory.at, ..of }, out[1].at, info.at)?;
     copy(gpu, &columns, &out[0])
 }
 
@@ -193,7 +196,7 @@ fn qr_is_small(m: usize, n: usize) -> bool {
     is_small(m * n) && m <= 128
 }
 
-fn qr(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
+fn qr(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &[StridedOperand]) -> Result<()> {
     let (m, n, count) = (of.m, of.n, of.count);
     let (q, r) = (&out[0], &out[1]);
     let wide = q.shape[q.shape.len() - 1];
@@ -220,27 +223,27 @@ fn qr(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
         let width = wide.min(n);
         let each = |at: DevicePtr, step: usize| {
             let strides = [step as isize, m as isize, 1];
-            Operand::new(at, of.dtype, &[count, width, m], &strides)
+            StridedOperand::new(at, of.dtype, &[count, width, m], &strides)
         };
         copy(gpu, &each(memory.at, m * n), &each(vectors.at, m * wide))
     };
-    let at = Batch { at: memory.at, ..of };
+    let at = MatrixBatch { at: memory.at, ..of };
     library(gpu)?.qr(gpu, at, (vectors.at, wide), info.at, between)?;
     copy(gpu, &columns, q)
 }
 
 /// What eigenvalues and singular values are computed of: scaled copies, and what is known of each.
 struct PreparedMatrices<'a> {
-    matrices: Scratch<'a>,
-    powers: Scratch<'a>,
-    bad: Scratch<'a>,
-    info: Scratch<'a>,
+    matrices: DeviceScratch<'a>,
+    powers: DeviceScratch<'a>,
+    bad: DeviceScratch<'a>,
+    info: DeviceScratch<'a>,
 }
 
 fn prepared<'a>(
     gpu: &'a Gpu,
-    of: Batch,
-    x: &Operand,
+    of: MatrixBatch,
+    x: &StridedOperand,
     lower: bool,
     turned: bool,
 ) -> Result<PreparedMatrices<'a>> {
@@ -275,7 +278,7 @@ struct Vectors {
 /// Writes values and vectors with the signs of the CPU: left ones as columns, right ones as rows.
 fn finish(
     gpu: &Gpu,
-    of: Batch,
+    of: MatrixBatch,
     from: &PreparedMatrices<'_>,
     [left, right]: [Vectors; 2],
     (k, values, out): (usize, DevicePtr, DevicePtr),
@@ -297,11 +300,11 @@ fn finish(
     gpu.launch(kernel, (vectors * 32).div_ceil(BLOCK), BLOCK, &words)
 }
 
-fn eigh(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
+fn eigh(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &[StridedOperand]) -> Result<()> {
     let n = of.n;
     let from = prepared(gpu, of, x, true, false)?;
     let values = gpu.scratch(out[0].bytes())?;
-    let at = Batch { at: from.matrices.at, ..of };
+    let at = MatrixBatch { at: from.matrices.at, ..of };
     library(gpu)?.symmetric(gpu, at, values.at, from.info.at)?;
     let left =
         Vectors { at: from.matrices.at, strides: [n * n, n, 1], len: n, wanted: n, to: out[1].at };
@@ -309,7 +312,7 @@ fn eigh(gpu: &Gpu, of: Batch, x: &Operand, out: &[Operand]) -> Result<()> {
     finish(gpu, of, &from, [left, right], (n, values.at, out[0].at))
 }
 
-fn identity(gpu: &Gpu, out: &Operand) -> Result<()> {
+fn identity(gpu: &Gpu, out: &StridedOperand) -> Result<()> {
     let rank = out.shape.len();
     let (m, n) = (out.shape[rank - 2], out.shape[rank - 1]);
     let count = element_count(&out.shape[..rank - 2]);
@@ -318,7 +321,13 @@ fn identity(gpu: &Gpu, out: &Operand) -> Result<()> {
     all.each(gpu, "IDENTITY", out.dtype, out.len())
 }
 
-fn svd(gpu: &Gpu, of: Batch, full: bool, x: &Operand, out: &[Operand]) -> Result<()> {
+fn svd(
+    gpu: &Gpu,
+    of: MatrixBatch,
+    full: bool,
+    x: &StridedOperand,
+    out: &[StridedOperand],
+) -> Result<()> {
     let (m, n, k) = (of.m, of.n, of.m.min(of.n));
     if k == 0 {
         return identity(gpu, &out[0]).and_then(|()| identity(gpu, &out[2]));
@@ -327,7 +336,7 @@ fn svd(gpu: &Gpu, of: Batch, full: bool, x: &Operand, out: &[Operand]) -> Result
     let wide = m < n;
     let from = prepared(gpu, of, x, false, !wide)?;
     let (rows, columns) = (m.max(n), k);
-    let tall = Batch { m: rows, n: columns, at: from.matrices.at, ..of };
+    let tall = MatrixBatch { m: rows, n: columns, at: from.matrices.at, ..of };
     let jacobi = Solver::by_jacobi(tall);
     let full_left = if full || jacobi { rows } else { columns };
     let size = of.dtype.size();
@@ -357,9 +366,9 @@ fn permutation(
     gpu: &Gpu,
     f: Linalg,
     rows: usize,
-    pivots: &Operand,
-    out: &Operand,
-    operands: &[Operand],
+    pivots: &StridedOperand,
+    out: &StridedOperand,
+    operands: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     let each = pivots.shape[pivots.shape.len() - 1];
@@ -383,8 +392,8 @@ fn lu_solve(
     gpu: &Gpu,
     f: Linalg,
     transpose: bool,
-    x: &[Operand],
-    out: &Operand,
+    x: &[StridedOperand],
+    out: &StridedOperand,
     at: Option<Line>,
 ) -> Result<()> {
     let (lu, pivots, b) = (&x[1], &x[2], &x[3]);
@@ -392,12 +401,12 @@ fn lu_solve(
     let (n, sides) = (out.shape[rank - 2], out.shape[rank - 1]);
     let count = element_count(&out.shape[..rank - 2]);
     let memory = gpu.scratch((8 * count * n).max(1))?;
-    let order = Operand::dense(memory.at, DType::I64, &pivots.shape);
+    let order = StridedOperand::dense(memory.at, DType::I64, &pivots.shape);
     permutation(gpu, f, n, pivots, &order, x, at)?;
     if out.len() == 0 {
         return Ok(());
     }
-    let rows = |from: &Operand, to: &Operand, undo: bool| {
+    let rows = |from: &StridedOperand, to: &StridedOperand, undo: bool| {
         let all = Matrices {
             addresses: [from.at, order.at, to.at, 0, 0, 0, 0, 0],
             count,
@@ -415,7 +424,7 @@ fn lu_solve(
     let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
     let turned = lu.permuted(&order);
     let moved = gpu.scratch(out.bytes())?;
-    let work = Operand::dense(moved.at, out.dtype, &out.shape);
+    let work = StridedOperand::dense(moved.at, out.dtype, &out.shape);
     copy(gpu, b, &work)?;
     solve(gpu, &turned, &work, (false, false))?;
     solve(gpu, &turned, &work, (true, true))?;
@@ -425,8 +434,8 @@ fn lu_solve(
 /// The dense right-hand sides become T⁻¹·B.
 fn solve(
     gpu: &Gpu,
-    triangle: &Operand,
-    sides: &Operand,
+    triangle: &StridedOperand,
+    sides: &StridedOperand,
     (upper, unit): (bool, bool),
 ) -> Result<()> {
     let rank = triangle.shape.len();
@@ -437,7 +446,7 @@ fn solve(
         return Ok(());
     }
     // One step over all matrices, and rows or columns that are contiguous, or a copy.
-    let step = |x: &Operand| -> Option<isize> {
+    let step = |x: &StridedOperand| -> Option<isize> {
         let mut found: Option<(usize, isize)> = None;
         for (&len, &stride) in x.shape[..rank - 2].iter().zip(&x.strides).filter(|a| *a.0 != 1) {
             found = match found {
@@ -448,7 +457,7 @@ fn solve(
         }
         Some(found.map_or(0, |axis| axis.1))
     };
-    let adjacent = |x: &Operand| {
+    let adjacent = |x: &StridedOperand| {
         let (row, column) = (x.strides[rank - 2], x.strides[rank - 1]);
         let leads = |stride: isize| stride >= n.max(1) as isize && stride <= i32::MAX as isize;
         (column == 1 && leads(row)) || (row == 1 && leads(column)) || n == 1
@@ -459,7 +468,7 @@ fn solve(
         true => triangle.clone(),
         false => {
             memory = gpu.scratch(triangle.bytes())?;
-            let to = Operand::dense(memory.at, triangle.dtype, &triangle.shape);
+            let to = StridedOperand::dense(memory.at, triangle.dtype, &triangle.shape);
             copy(gpu, triangle, &to)?;
             to
         }

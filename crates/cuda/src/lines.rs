@@ -1,9 +1,9 @@
 //! Launches of the kernels of `kernels/lines.cu`: indexing, sorting, scans, products of integers.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Handle, device_error};
-use crate::loops::Operand;
+use crate::gpu::{Gpu, LibraryHandle, device_error};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::text::{compute, element, random, with_random};
 use pullback_cuda_sys::DevicePtr;
@@ -24,7 +24,7 @@ const CUT: usize = 256;
 
 /// As `Lines` in `kernels/lines.cu`.
 #[derive(Default)]
-struct Lines {
+struct LineParams {
     addresses: [DevicePtr; 6],
     lines: usize,
     len: usize,
@@ -34,7 +34,7 @@ struct Lines {
     numbers: [u64; 3],
 }
 
-impl Lines {
+impl LineParams {
     fn words(&self) -> Result<SmallVec<[u64; 64]>> {
         // Neighbours that are adjacent in every operand are one axis.
         let mut axes: SmallVec<[(usize, [isize; 4]); 4]> = SmallVec::new();
@@ -61,7 +61,7 @@ impl Lines {
         Ok(words)
     }
 
-    fn launch(&self, gpu: &Gpu, kernel: Handle, threads: usize) -> Result<()> {
+    fn launch(&self, gpu: &Gpu, kernel: LibraryHandle, threads: usize) -> Result<()> {
         match threads {
             0 => Ok(()),
             _ => gpu.launch(kernel, threads.div_ceil(BLOCK), BLOCK, &self.words()?),
@@ -70,8 +70,14 @@ impl Lines {
 }
 
 /// The kernel of this name for an element, with more definitions.
-fn kernel(gpu: &Gpu, name: &'static str, dtype: DType, variant: u32, more: &str) -> Result<Handle> {
-    let key = Key::Named(name, smallvec![dtype], smallvec![variant]);
+fn kernel(
+    gpu: &Gpu,
+    name: &'static str,
+    dtype: DType,
+    variant: u32,
+    more: &str,
+) -> Result<LibraryHandle> {
+    let key = KernelKey::Named(name, smallvec![dtype], smallvec![variant]);
     gpu.kernels.get(gpu, &key, || {
         let (e, c) = (element(dtype), compute(dtype));
         let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n{more}\n");
@@ -99,7 +105,7 @@ fn others(
     axes
 }
 
-fn specs(of: &[&Operand]) -> Vec<Spec> {
+fn specs(of: &[&StridedOperand]) -> Vec<Spec> {
     of.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect()
 }
 
@@ -117,19 +123,19 @@ fn carrier(dtype: DType) -> DType {
 pub(crate) fn gather(
     gpu: &Gpu,
     axis: usize,
-    [x, index, out]: [&Operand; 3],
+    [x, index, out]: [&StridedOperand; 3],
     at: Option<Line>,
 ) -> Result<()> {
     let (call, fault) = gpu.may_fail("gather", &specs(&[x, index]), at);
     let mut along = x.strides.clone();
     let step = std::mem::replace(&mut along[axis], 0);
-    let of = Lines {
+    let of = LineParams {
         addresses: [x.at, index.at, out.at, fault, 0, 0],
         lines: index.len(),
         axes: others(&index.shape, None, &[&along, &index.strides]),
         steps: [step, 0, 0, 0],
         numbers: [0, x.shape[axis] as u64, call],
-        ..Lines::default()
+        ..LineParams::default()
     };
     of.launch(gpu, kernel(gpu, "GATHER", carrier(x.dtype), 0, "")?, of.lines)
 }
@@ -138,7 +144,7 @@ pub(crate) fn gather(
 pub(crate) fn scatter(
     gpu: &Gpu,
     (axis, how): (usize, Combine),
-    [out, index, source]: [&Operand; 3],
+    [out, index, source]: [&StridedOperand; 3],
     at: Option<Line>,
 ) -> Result<()> {
     let len = index.shape.get(axis).copied().unwrap_or(1);
@@ -152,7 +158,7 @@ pub(crate) fn scatter(
     let lines = index.len() / len;
     let behind: usize = index.shape.iter().skip(axis + 1).product();
     let lists = match shared {
-        true => Operand::new(index.at, DType::I64, &[len], &[index.strides[axis]]),
+        true => StridedOperand::new(index.at, DType::I64, &[len], &[index.strides[axis]]),
         false => {
             let order: Vec<usize> =
                 (0..index.shape.len()).filter(|d| *d != axis).chain([axis]).collect();
@@ -164,7 +170,7 @@ pub(crate) fn scatter(
     if shared && (SHARED / 4..RANKED).contains(&len) && out.shape[axis] < u32::MAX as usize - 1 {
         ranked(gpu, &lists, out.shape[axis], [sorted.at, places.at])?;
     } else {
-        let to = |memory: DevicePtr| Operand::dense(memory, DType::I64, &lists.shape);
+        let to = |memory: DevicePtr| StridedOperand::dense(memory, DType::I64, &lists.shape);
         let last = lists.shape.len() - 1;
         sort(gpu, (last, false), (0, len), &lists, [&to(sorted.at), &to(places.at)])?;
     }
@@ -183,7 +189,7 @@ pub(crate) fn scatter(
         Combine::Min => (4, "b_minimum(x, y)"),
     };
     let more = format!("#define COMBINE {combine}\n");
-    let mut of = Lines {
+    let mut of = LineParams {
         addresses: [out.at, sorted.at, places.at, source.at, fault, 0],
         lines,
         len,
@@ -195,7 +201,7 @@ pub(crate) fn scatter(
         return of.launch(gpu, kernel(gpu, "SCATTER", out.dtype, variant, &more)?, lines * len);
     }
     let vector = 16 / out.dtype.size();
-    let fits = |x: &Operand| {
+    let fits = |x: &StridedOperand| {
         x.at.is_multiple_of(16) && x.strides[axis].unsigned_abs().is_multiple_of(vector)
     };
     let fits = lines.is_multiple_of(vector) && fits(out) && fits(source);
@@ -216,7 +222,7 @@ pub(crate) fn scatter(
 }
 
 /// Whether all axes but one are those of `shape` and contiguous, one element after the other.
-fn is_rows(x: &Operand, axis: usize, shape: &[usize]) -> bool {
+fn is_rows(x: &StridedOperand, axis: usize, shape: &[usize]) -> bool {
     let mut next = 1;
     (0..x.shape.len()).rev().filter(|&d| d != axis).all(|d| {
         let fits = x.shape[d] == shape[d] && (x.strides[d] == next || x.shape[d] == 1);
@@ -226,17 +232,22 @@ fn is_rows(x: &Operand, axis: usize, shape: &[usize]) -> bool {
 }
 
 /// A list of indices below a bound in order, and where each was: by their ranks.
-fn ranked(gpu: &Gpu, list: &Operand, bound: usize, [sorted, places]: [DevicePtr; 2]) -> Result<()> {
+fn ranked(
+    gpu: &Gpu,
+    list: &StridedOperand,
+    bound: usize,
+    [sorted, places]: [DevicePtr; 2],
+) -> Result<()> {
     let len = list.len();
     let ranks = gpu.scratch(len * 4)?;
     gpu.fill(ranks.at, 0, len * 4)?;
     let slices = len.div_ceil(2048);
-    let of = Lines {
+    let of = LineParams {
         addresses: [list.at, ranks.at, sorted, places, 0, 0],
         len,
         steps: [list.strides[0], 0, 0, 0],
         numbers: [slices as u64, bound as u64, 0],
-        ..Lines::default()
+        ..LineParams::default()
     };
     let blocks = len.div_ceil(BLOCK) * slices;
     of.launch(gpu, kernel(gpu, "RANKS", DType::I64, 0, "")?, blocks * BLOCK)?;
@@ -248,8 +259,8 @@ pub(crate) fn sort(
     gpu: &Gpu,
     (axis, descending): (usize, bool),
     (from, count): (usize, usize),
-    x: &Operand,
-    [values, indices]: [&Operand; 2],
+    x: &StridedOperand,
+    [values, indices]: [&StridedOperand; 2],
 ) -> Result<()> {
     let n = x.shape.get(axis).copied().unwrap_or(1);
     if x.len() == 0 || count == 0 {
@@ -262,7 +273,7 @@ pub(crate) fn sort(
     let keys = gpu.scratch(lines * len * 8)?;
     let places = gpu.scratch(lines * len * 4)?;
     let step = x.strides.get(axis).copied().unwrap_or(0);
-    let of = Lines {
+    let of = LineParams {
         addresses: [x.at, keys.at, places.at, 0, 0, 0],
         lines,
         len,
@@ -271,12 +282,12 @@ pub(crate) fn sort(
         numbers: [n as u64, u64::from(descending), 0],
     };
     of.launch(gpu, kernel(gpu, "KEYS", x.dtype, 0, "")?, lines * len)?;
-    let in_memory = |numbers| Lines {
+    let in_memory = |numbers| LineParams {
         addresses: [keys.at, places.at, 0, 0, 0, 0],
         lines,
         len,
         numbers,
-        ..Lines::default()
+        ..LineParams::default()
     };
     if len > 1 && len <= SHARED {
         let of = in_memory([0; 3]);
@@ -294,7 +305,7 @@ pub(crate) fn sort(
             run *= 2;
         }
     }
-    let of = Lines {
+    let of = LineParams {
         addresses: [x.at, places.at, values.at, indices.at, 0, 0],
         lines,
         len: count,
@@ -309,8 +320,8 @@ pub(crate) fn arg_reduce(
     gpu: &Gpu,
     kind: Extreme,
     axis: usize,
-    x: &Operand,
-    out: &Operand,
+    x: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
     if x.len() == 0 {
         return Ok(());
@@ -321,13 +332,13 @@ pub(crate) fn arg_reduce(
     };
     let mut to = out.strides.clone();
     to.insert(axis, 0);
-    let of = Lines {
+    let of = LineParams {
         addresses: [x.at, out.at, 0, 0, 0, 0],
         lines: out.len(),
         len: x.shape[axis],
         axes: others(&x.shape, Some(axis), &[&x.strides, &to]),
         steps: [x.strides[axis], 0, 0, 0],
-        ..Lines::default()
+        ..LineParams::default()
     };
     let more = format!("#define BEATS(a, b) ((a) {beats} (b))");
     of.launch(gpu, kernel(gpu, "ARG", x.dtype, variant, &more)?, of.lines * 32)
@@ -336,8 +347,8 @@ pub(crate) fn arg_reduce(
 pub(crate) fn cumulate(
     gpu: &Gpu,
     (kind, axis, reverse): (Cumulation, usize, bool),
-    x: &Operand,
-    out: &Operand,
+    x: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
     if x.len() == 0 {
         return Ok(());
@@ -362,7 +373,7 @@ pub(crate) fn cumulate(
     // A product of a part may overflow where that of the whole does not.
     let together = len >= 1024 && lines < 4096 && kind != Cumulation::Prod;
     let threads = if together { 256 } else { 1 };
-    let of = Lines {
+    let of = LineParams {
         addresses: [x.at, out.at, 0, 0, 0, 0],
         lines,
         len,
@@ -376,7 +387,7 @@ pub(crate) fn cumulate(
     if dtypes[0] != dtypes[1] {
         // Sums of integers are in i64.
         let memory = gpu.scratch(x.len() * out.dtype.size())?;
-        let cast = Operand::dense(memory.at, out.dtype, &x.shape);
+        let cast = StridedOperand::dense(memory.at, out.dtype, &x.shape);
         copy(gpu, x, &cast)?;
         return cumulate(gpu, (kind, axis, reverse), &cast, out);
     }
@@ -384,11 +395,16 @@ pub(crate) fn cumulate(
 }
 
 /// The product of integers, into a dense result.
-pub(crate) fn integer_dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
+pub(crate) fn integer_dot(
+    gpu: &Gpu,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
     let rank = out.shape.len();
     let [rows, columns] = [out.shape[rank - 2], out.shape[rank - 1]];
     let batch = &out.shape[..rank - 2];
-    let of = Lines {
+    let of = LineParams {
         addresses: [a.at, b.at, out.at, 0, 0, 0],
         lines: out.len(),
         len: a.shape[rank - 1],
@@ -400,18 +416,23 @@ pub(crate) fn integer_dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand) ->
 }
 
 /// Random numbers: each of the keys draws as many.
-pub(crate) fn random_keys(gpu: &Gpu, kind: Random, keys: &Operand, out: &Operand) -> Result<()> {
+pub(crate) fn random_keys(
+    gpu: &Gpu,
+    kind: Random,
+    keys: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
     let count = keys.len() / 2;
     if out.len() == 0 {
         return Ok(());
     }
     let dense = gpu.scratch(keys.bytes())?;
-    copy(gpu, keys, &Operand::dense(dense.at, DType::I64, &keys.shape))?;
-    let of = Lines {
+    copy(gpu, keys, &StridedOperand::dense(dense.at, DType::I64, &keys.shape))?;
+    let of = LineParams {
         addresses: [dense.at, out.at, 0, 0, 0, 0],
         lines: count,
         len: out.len() / count,
-        ..Lines::default()
+        ..LineParams::default()
     };
     let more = format!("#define DRAW {}", random(kind, out.dtype, "key", "at"));
     let variant = match kind {
@@ -426,9 +447,9 @@ pub(crate) fn random_keys(gpu: &Gpu, kind: Random, keys: &Operand, out: &Operand
 pub(crate) fn cross_entropy(
     gpu: &Gpu,
     op: &Op,
-    [logits, classes]: [&Operand; 2],
-    gradient: Option<[&Operand; 2]>,
-    losses: &Operand,
+    [logits, classes]: [&StridedOperand; 2],
+    gradient: Option<[&StridedOperand; 2]>,
+    losses: &StridedOperand,
     at: Option<Line>,
 ) -> Result<()> {
     let (rows, len) = (logits.shape[0], logits.shape[1]);
@@ -436,11 +457,11 @@ pub(crate) fn cross_entropy(
         return Ok(());
     }
     let (call, fault) = gpu.may_fail(op.name(), &specs(&[logits, classes]), at);
-    let first = |x: &Operand| x.strides.first().copied().unwrap_or(0);
+    let first = |x: &StridedOperand| x.strides.first().copied().unwrap_or(0);
     let [of_dy, of_out] = gradient.map_or([0; 2], |pair| pair.map(first));
     let [dy, out] = gradient.map_or([0; 2], |pair| pair.map(|x| x.at));
     let along = gradient.map_or(0, |[_, out]| out.strides[1]);
-    let of = Lines {
+    let of = LineParams {
         addresses: [logits.at, classes.at, out, fault, dy, losses.at],
         lines: rows,
         len,
@@ -450,7 +471,7 @@ pub(crate) fn cross_entropy(
     };
     // Rows of one block, by vectors of 16 bytes where both are contiguous and aligned.
     let vector = 16 / logits.dtype.size();
-    let fits = |x: &Operand| {
+    let fits = |x: &StridedOperand| {
         let apart = x.strides[0].unsigned_abs();
         x.strides[1] == 1 && x.at.is_multiple_of(16) && apart.is_multiple_of(vector)
     };

@@ -1,5 +1,5 @@
-//! The way between a device and its host, and what the device does meanwhile, by measuring: what
-//! passes decide by which values wait on the host.
+//! The bandwidth between a device and its host, and the rate of products meanwhile, measured: by
+//! these, passes choose the values that are offloaded.
 //!
 //! Measured once for a chip and its driver, in some milliseconds and 512 MiB that are given back;
 //! kept in a file.
@@ -7,10 +7,10 @@
 use crate::cache;
 use crate::describe::{describe, driver_words};
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::pinned::Event;
 use crate::product;
-use crate::tuning::Stopwatch;
+use crate::tuning::StreamTimer;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::HostLink;
 use pullback_ir::{DType, Result};
@@ -63,7 +63,7 @@ fn rate(amount: usize, milliseconds: f32) -> u64 {
 }
 
 fn measured(gpu: &Gpu) -> Option<HostLink> {
-    let watch = Stopwatch::new(gpu)?;
+    let watch = StreamTimer::new(gpu)?;
     let nothing = || Ok(());
     let least = |f: &dyn Fn() -> Result<()>| {
         (0..TIMES).filter_map(|_| watch.time(nothing, f)).min_by(f32::total_cmp)
@@ -94,7 +94,7 @@ fn measured(gpu: &Gpu) -> Option<HostLink> {
         Ok(())
     })?;
     let product = |dtype: DType| {
-        let matrix = |at: DevicePtr| Operand::dense(at, dtype, &[SIDE, SIDE]);
+        let matrix = |at: DevicePtr| StridedOperand::dense(at, dtype, &[SIDE, SIDE]);
         let (a, b) = (matrix(from.at), matrix(from.at + (LARGE / 2) as u64));
         least(&|| product::dot(gpu, &a, &b, &matrix(to.at), false))
     };

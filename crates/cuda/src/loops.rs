@@ -3,8 +3,8 @@
 //! Axes that are adjacent in every operand are merged first, so that nearly every op is flat or has
 //! two axes, and few kernels are made.
 
-use crate::compile::Key;
-use crate::gpu::{Gpu, Scratch};
+use crate::compile::KernelKey;
+use crate::gpu::{DeviceScratch, Gpu};
 use crate::text::{LoopForm, LoopText, THREADS, levels, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
@@ -12,22 +12,22 @@ use smallvec::{SmallVec, smallvec};
 
 /// Memory seen through strides: the address is that of the element at index 0, 0, ….
 #[derive(Clone)]
-pub(crate) struct Operand {
+pub(crate) struct StridedOperand {
     pub at: DevicePtr,
     pub dtype: DType,
     pub shape: SmallVec<[usize; 4]>,
     pub strides: SmallVec<[isize; 4]>,
 }
 
-impl Operand {
-    pub fn dense(at: DevicePtr, dtype: DType, shape: &[usize]) -> Operand {
+impl StridedOperand {
+    pub fn dense(at: DevicePtr, dtype: DType, shape: &[usize]) -> StridedOperand {
         let strides = pullback_ir::dense_strides(shape);
-        Operand::new(at, dtype, shape, &strides)
+        StridedOperand::new(at, dtype, shape, &strides)
     }
 
-    pub fn new(at: DevicePtr, dtype: DType, shape: &[usize], strides: &[isize]) -> Operand {
+    pub fn new(at: DevicePtr, dtype: DType, shape: &[usize], strides: &[isize]) -> StridedOperand {
         let (shape, strides) = (SmallVec::from_slice(shape), SmallVec::from_slice(strides));
-        Operand { at, dtype, shape, strides }
+        StridedOperand { at, dtype, shape, strides }
     }
 
     pub fn len(&self) -> usize {
@@ -56,25 +56,25 @@ impl Operand {
     }
 
     /// The same memory with other axes.
-    pub fn seen(&self, shape: &[usize], strides: &[isize]) -> Operand {
-        Operand::new(self.at, self.dtype, shape, strides)
+    pub fn as_strided(&self, shape: &[usize], strides: &[isize]) -> StridedOperand {
+        StridedOperand::new(self.at, self.dtype, shape, strides)
     }
 
     /// From element `offset` on.
-    pub fn from(&self, offset: isize) -> Operand {
+    pub fn from(&self, offset: isize) -> StridedOperand {
         let bytes = offset * self.dtype.size() as isize;
-        Operand { at: self.at.wrapping_add_signed(bytes as i64), ..self.clone() }
+        StridedOperand { at: self.at.wrapping_add_signed(bytes as i64), ..self.clone() }
     }
 
     /// The axes in another order.
-    pub fn permuted(&self, order: &[usize]) -> Operand {
+    pub fn permuted(&self, order: &[usize]) -> StridedOperand {
         let shape: Vec<usize> = order.iter().map(|&d| self.shape[d]).collect();
         let strides: Vec<isize> = order.iter().map(|&d| self.strides[d]).collect();
-        self.seen(&shape, &strides)
+        self.as_strided(&shape, &strides)
     }
 
     /// An axis with one element repeated, at place `axis`.
-    pub fn repeated(&self, axis: usize, n: usize) -> Operand {
+    pub fn repeated(&self, axis: usize, n: usize) -> StridedOperand {
         let mut out = self.clone();
         out.shape.insert(axis, n);
         out.strides.insert(axis, 0);
@@ -89,17 +89,17 @@ pub(crate) struct Loop<'a> {
     pub inner: usize,
     pub body: &'a [Inst],
     pub values: &'a [Value],
-    pub inputs: &'a [Operand],
-    pub outputs: &'a [(usize, Operand)],
+    pub inputs: &'a [StridedOperand],
+    pub outputs: &'a [(usize, StridedOperand)],
     /// Bit `k`: the address of input `k` is not one, but the bits of its only element.
     pub immediate: u64,
 }
 
 /// Merged axes: the length, and the stride of each operand.
-pub(crate) type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
+pub(crate) type LoopAxes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
 
-pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
-    let mut axes = Axes::new();
+pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> LoopAxes {
+    let mut axes = LoopAxes::new();
     for (d, &n) in shape.iter().enumerate() {
         if n == 1 {
             continue;
@@ -122,9 +122,9 @@ pub(crate) const NARROW: usize = 1 << 31;
 /// A domain as rows.
 pub(crate) struct InRows {
     /// The axes that number the rows, merged.
-    pub outer: Axes,
+    pub outer: LoopAxes,
     /// Those along a row.
-    pub inner: Axes,
+    pub inner: LoopAxes,
     pub rows: usize,
     /// Elements of a row.
     pub width: usize,
@@ -194,8 +194,8 @@ impl Loop<'_> {
         block: usize,
         words: &[u64],
     ) -> Result<()> {
-        let key = Key::Loop(key);
-        let Key::Loop(of) = &key else { return Ok(()) };
+        let key = KernelKey::Loop(key);
+        let KernelKey::Loop(of) = &key else { return Ok(()) };
         let kernel = gpu.kernels.get(gpu, &key, || text(of, self.values))?;
         gpu.launch(kernel, grid, block, words)
     }
@@ -244,7 +244,7 @@ impl Loop<'_> {
 
     /// Elements that a thread computes at once along the last axis, and which operands are constant
     /// along it.
-    fn last_axis(&self, axes: &Axes) -> (usize, u64) {
+    fn last_axis(&self, axes: &LoopAxes) -> (usize, u64) {
         let inputs = self.inputs.len();
         let Some((length, last)) = axes.last() else { return (1, 0) };
         if inputs > 64 || last[inputs..].iter().any(|&s| s != 1) {
@@ -289,14 +289,15 @@ impl Loop<'_> {
             return self.run_rows(gpu, &of, [1, part], form, wide);
         }
         // The parts, in the compute type, then their reduction.
-        let mut partial: Vec<(usize, Scratch<'_>, Operand)> = Vec::new();
+        let mut partial: Vec<(usize, DeviceScratch<'_>, StridedOperand)> = Vec::new();
         for (v, _) in self.outputs {
             let dtype = self.values[*v].dtype.compute();
             let memory = gpu.scratch(of.rows * parts * dtype.size())?;
-            let seen = Operand::new(memory.at, dtype, &[of.rows, parts], &[1, of.rows as isize]);
+            let seen =
+                StridedOperand::new(memory.at, dtype, &[of.rows, parts], &[1, of.rows as isize]);
             partial.push((*v, memory, seen));
         }
-        let outputs: Vec<(usize, Operand)> =
+        let outputs: Vec<(usize, StridedOperand)> =
             partial.iter().map(|(v, _, seen)| (*v, seen.clone())).collect();
         let first = Loop { outputs: &outputs, ..*self };
         first.run_rows(gpu, &of, [parts, part], form, wide)?;
@@ -313,8 +314,9 @@ impl Loop<'_> {
         let InRows { outer, inner, rows, width } = of;
         let (rows, width) = (*rows, *width);
         // Threads read neighbours: along the row, or along the rows if these are contiguous.
-        let unit =
-            |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
+        let unit = |axes: &LoopAxes| {
+            axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1))
+        };
         let threads = match width {
             0..=4 => 1,
             5.. if !unit(inner) && unit(outer) && rows >= 32 => 1,
@@ -353,7 +355,7 @@ impl Loop<'_> {
         }
     }
 
-    pub fn operand(&self, k: usize) -> &Operand {
+    pub fn operand(&self, k: usize) -> &StridedOperand {
         match self.inputs.get(k) {
             Some(x) => x,
             None => &self.outputs[k - self.inputs.len()].1,
@@ -374,7 +376,7 @@ impl Loop<'_> {
         words.extend([*rows as u64, *width as u64, parts as u64, part as u64]);
         self.indices(&mut words);
         // Axes of length 1 stand for none.
-        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
+        let none: LoopAxes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
         let outer = if outer.is_empty() { &none } else { outer };
         let inner = if inner.is_empty() { &none } else { inner };
         words.extend(outer.iter().chain(inner).map(|(n, _)| *n as u64));
@@ -391,8 +393,8 @@ impl Loop<'_> {
 fn reduce_parts(
     gpu: &Gpu,
     kind: Reduction,
-    from: &Operand,
-    to: &Operand,
+    from: &StridedOperand,
+    to: &StridedOperand,
     rows: usize,
 ) -> Result<()> {
     let cast = pullback_ir::Op::Cast(to.dtype);
@@ -411,11 +413,11 @@ fn reduce_parts(
             let mut strides: Strides = pullback_ir::dense_strides(&shape);
             shape.push(parts);
             strides.push(rows as isize);
-            let seen = from.seen(&shape, &strides);
+            let seen = from.as_strided(&shape, &strides);
             (shape, seen)
         }
     };
-    let to = if to.is_dense() { to.seen(&[rows], &[1]) } else { to.clone() };
+    let to = if to.is_dense() { to.as_strided(&[rows], &[1]) } else { to.clone() };
     let of = Loop {
         shape: &shape,
         inner: 1,

@@ -1,22 +1,22 @@
 //! From the equations of a planned program to its steps, on base addresses.
 
-use crate::flow::FlowCode;
+use crate::flow::CudaFlow;
 use crate::gpu::Gpu;
-use crate::loops::Operand;
-use crate::program::{Action, Code, CodeStep, Place, is_started};
-use crate::trips;
+use crate::host_copies;
+use crate::loops::StridedOperand;
+use crate::program::{BasedOperand, CodeStep, StepAction, StepCode, is_started};
 use pullback_ir::pass::LibraryEpilogue;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Op, Program, Region, Result, Spec, Var};
 use std::sync::Arc;
 
 /// Turns equations and their plan into steps.
-pub(crate) struct Compiler<'a> {
+pub(crate) struct Lowering<'a> {
     /// Reports need none: they look into loops and conditionals themselves.
     pub gpu: Option<&'a Arc<Gpu>>,
     pub program: &'a Program,
     pub plan: &'a Plan,
-    pub held: Vec<HeldCopy>,
+    pub copies: Vec<HeldCopy>,
 }
 
 /// A dense copy of operand `k` of equation `e`, from this byte of the constants on.
@@ -46,10 +46,10 @@ pub(crate) fn held_copies(program: &Program, plan: &Plan) -> (Vec<HeldCopy>, usi
     (held, bytes)
 }
 
-impl Compiler<'_> {
-    fn place(&self, v: Var) -> Place {
+impl Lowering<'_> {
+    fn place(&self, v: Var) -> BasedOperand {
         let Location { base, start, layout } = &self.plan.locations[v.index()];
-        Place::new(*base, *start, layout, self.program.spec(v).dtype)
+        BasedOperand::new(*base, *start, layout, self.program.spec(v).dtype)
     }
 
     /// The number of the collective that has this result.
@@ -59,8 +59,8 @@ impl Compiler<'_> {
     }
 
     /// Dense memory in the arena.
-    fn in_arena(&self, start: usize, spec: &Spec) -> Place {
-        Place::new(Base::Arena, start, &Layout::dense(spec.shape.clone()), spec.dtype)
+    fn in_arena(&self, start: usize, spec: &Spec) -> BasedOperand {
+        BasedOperand::new(Base::Arena, start, &Layout::dense(spec.shape.clone()), spec.dtype)
     }
 
     fn scratch(&self, e: usize, role: ScratchRole) -> Option<usize> {
@@ -70,96 +70,96 @@ impl Compiler<'_> {
     pub fn equation(&self, e: usize, steps: &mut Vec<CodeStep>) -> Result<()> {
         let equation = &self.program.equations[e];
         let at = equation.at;
-        let inputs: Vec<Place> = equation.inputs.iter().map(|&v| self.place(v)).collect();
-        let outputs: Vec<Place> = equation.outputs.iter().map(|&v| self.place(v)).collect();
+        let inputs: Vec<BasedOperand> = equation.inputs.iter().map(|&v| self.place(v)).collect();
+        let outputs: Vec<BasedOperand> = equation.outputs.iter().map(|&v| self.place(v)).collect();
         let step = |action, inputs, outputs| CodeStep { equation: e, action, inputs, outputs, at };
         match &equation.op {
             Op::View(view) => {
                 let layout = &self.plan.locations[equation.inputs[0].index()].layout;
                 if layout.view(view).is_none() {
-                    steps.push(step(Action::Op(equation.op.clone()), inputs, outputs));
+                    steps.push(step(StepAction::Op(equation.op.clone()), inputs, outputs));
                 }
             }
             // It has the slot of its operand, and steps run in the order of equations.
             Op::After => {}
             Op::Wait => {
                 if let Some(number) = self.flight(equation.inputs[0]) {
-                    steps.push(step(Action::Wait(number), Vec::new(), Vec::new()));
+                    steps.push(step(StepAction::Wait(number), Vec::new(), Vec::new()));
                 }
             }
             Op::Transfer(way) => {
                 // One that ends a copy names its start, and has the slot of its result.
                 let made = if way.starts() { equation.outputs[0] } else { equation.inputs[0] };
-                match trips::number(self.program, made) {
+                match host_copies::number(self.program, made) {
                     Some(number) if way.starts() => {
-                        steps.push(step(Action::CopyStart(*way, number), inputs, outputs));
+                        steps.push(step(StepAction::CopyStart(*way, number), inputs, outputs));
                     }
                     Some(number) => {
-                        steps.push(step(Action::CopyEnd(*way, number), Vec::new(), Vec::new()));
+                        steps.push(step(StepAction::CopyEnd(*way, number), Vec::new(), Vec::new()));
                     }
                     None => {}
                 }
             }
             Op::Collective(of) if of.started => {
                 if let Some(number) = self.flight(equation.outputs[0]) {
-                    steps.push(step(Action::Start(of.clone(), number), inputs, outputs));
+                    steps.push(step(StepAction::Start(of.clone(), number), inputs, outputs));
                 }
             }
             Op::Region(region) => {
                 let (inputs, region) = self.loads(e, region, 0, steps);
                 let values = region.values()?;
-                steps.push(step(Action::Region(region, values), inputs, outputs));
+                steps.push(step(StepAction::Region(region, values), inputs, outputs));
             }
             Op::DotRegion(region) => {
                 let matrices = inputs[..2].to_vec();
                 if let Some(ProductLocation::Added(_)) = self.plan.products[e] {
-                    steps.push(step(Action::AddProduct, matrices, outputs));
+                    steps.push(step(StepAction::AddProduct, matrices, outputs));
                     return Ok(());
                 }
                 if let Some(operands) = self.with_epilogue(e, region, steps) {
-                    steps.push(step(Action::WideProduct, operands, outputs));
+                    steps.push(step(StepAction::WideProduct, operands, outputs));
                     return Ok(());
                 }
                 let spec = &region.inputs[0].spec;
                 let product = match self.plan.products[e] {
                     Some(ProductLocation::InResult(j)) => {
                         let mut product = outputs[j].clone();
-                        product.operand = Operand::dense(0, spec.dtype, &spec.shape);
+                        product.operand = StridedOperand::dense(0, spec.dtype, &spec.shape);
                         product
                     }
                     _ => self.in_arena(self.scratch(e, ScratchRole::Product).unwrap_or(0), spec),
                 };
-                steps.push(step(Action::Op(Op::Dot), matrices, vec![product.clone()]));
+                steps.push(step(StepAction::Op(Op::Dot), matrices, vec![product.clone()]));
                 let (rest, region) = self.loads(e, region, 2, steps);
                 let values = region.values()?;
                 let inputs = std::iter::once(product).chain(rest).collect();
-                steps.push(step(Action::Region(region, values), inputs, outputs));
+                steps.push(step(StepAction::Region(region, values), inputs, outputs));
             }
             Op::Flow(flow) => {
                 let Some(gpu) = self.gpu else { return Ok(()) };
                 let programs = equation.op.structure().map_or(Vec::new(), |s| s.programs());
                 let mut codes = Vec::new();
                 for (program, plan) in programs.into_iter().zip(&self.plan.inner[e]) {
-                    codes.push(Code::new(gpu, program, plan)?);
+                    codes.push(StepCode::new(gpu, program, plan)?);
                 }
-                let code = FlowCode {
+                let code = CudaFlow {
                     flow: flow.clone(),
                     codes,
                     arena: self.scratch(e, ScratchRole::Inner).unwrap_or(0),
                     condition: self.scratch(e, ScratchRole::Test).unwrap_or(0),
                 };
-                steps.push(step(Action::Flow(Box::new(code)), inputs, outputs));
+                steps.push(step(StepAction::Flow(Box::new(code)), inputs, outputs));
             }
             op => {
                 let mut inputs = inputs;
-                for copy in self.held.iter().filter(|copy| copy.e == e) {
+                for copy in self.copies.iter().filter(|copy| copy.e == e) {
                     let spec = self.program.spec(equation.inputs[copy.k]);
                     let layout = Layout::dense(spec.shape.clone());
-                    let dense = Place::new(Base::Constants, copy.start, &layout, spec.dtype);
+                    let dense = BasedOperand::new(Base::Constants, copy.start, &layout, spec.dtype);
                     let from = std::mem::replace(&mut inputs[copy.k], dense.clone());
-                    steps.push(step(Action::Op(Op::Copy), vec![from], vec![dense]));
+                    steps.push(step(StepAction::Op(Op::Copy), vec![from], vec![dense]));
                 }
-                steps.push(step(Action::Op(op.clone()), inputs, outputs));
+                steps.push(step(StepAction::Op(op.clone()), inputs, outputs));
             }
         }
         Ok(())
@@ -172,17 +172,17 @@ impl Compiler<'_> {
         e: usize,
         region: &Arc<Region>,
         steps: &mut Vec<CodeStep>,
-    ) -> Option<Vec<Place>> {
+    ) -> Option<Vec<BasedOperand>> {
         LibraryEpilogue::of(region)?;
         let inner = self.program.spec(self.program.equations[e].inputs[1]).shape[0];
         if inner == 0 {
             return None;
         }
-        let mut operands: Vec<Place> =
+        let mut operands: Vec<BasedOperand> =
             self.program.equations[e].inputs[..2].iter().map(|&v| self.place(v)).collect();
         let made = steps.len();
         let (rest, seen) = self.loads(e, region, 2, steps);
-        let fits = LibraryEpilogue::of(&seen).is_some() && rest.iter().all(Place::is_row);
+        let fits = LibraryEpilogue::of(&seen).is_some() && rest.iter().all(BasedOperand::is_row);
         if !fits {
             steps.truncate(made);
             return None;
@@ -199,7 +199,7 @@ impl Compiler<'_> {
         region: &Arc<Region>,
         first: usize,
         steps: &mut Vec<CodeStep>,
-    ) -> (Vec<Place>, Arc<Region>) {
+    ) -> (Vec<BasedOperand>, Arc<Region>) {
         let equation = &self.program.equations[e];
         let (mut places, mut region) = (Vec::new(), region.clone());
         for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
@@ -209,7 +209,7 @@ impl Compiler<'_> {
                 let number = if first == 0 { k } else { k - 1 };
                 Arc::make_mut(&mut region).inputs[number].layout = layout.clone();
                 let whole = Layout::dense([1].as_slice().into());
-                places.push(Place::new(base, start, &whole, place.operand.dtype));
+                places.push(BasedOperand::new(base, start, &whole, place.operand.dtype));
                 continue;
             }
             places.push(match self.scratch(e, ScratchRole::Dense(k)) {
@@ -218,7 +218,7 @@ impl Compiler<'_> {
                     let dense = self.in_arena(start, self.program.spec(v));
                     steps.push(CodeStep {
                         equation: e,
-                        action: Action::Op(Op::Copy),
+                        action: StepAction::Op(Op::Copy),
                         inputs: vec![place],
                         outputs: vec![dense.clone()],
                         at: equation.at,
@@ -232,10 +232,10 @@ impl Compiler<'_> {
 
     /// Copies at the end: to outputs, then to temporaries, then to inputs.
     pub fn moves(&self, steps: &mut Vec<CodeStep>) {
-        let mut copy = |from: Place, to: Place| {
+        let mut copy = |from: BasedOperand, to: BasedOperand| {
             steps.push(CodeStep {
                 equation: self.program.equations.len(),
-                action: Action::Op(Op::Copy),
+                action: StepAction::Op(Op::Copy),
                 inputs: vec![from],
                 outputs: vec![to],
                 at: None,
@@ -243,7 +243,7 @@ impl Compiler<'_> {
         };
         let to = |m: &Move| {
             let spec = self.program.spec(m.var);
-            Place::new(m.to, 0, &Layout::dense(spec.shape.clone()), spec.dtype)
+            BasedOperand::new(m.to, 0, &Layout::dense(spec.shape.clone()), spec.dtype)
         };
         let waits = |start: usize, v: Var| self.in_arena(start, self.program.spec(v));
         let outward = |m: &&Move| matches!(m.to, Base::Output(_));

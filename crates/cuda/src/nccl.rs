@@ -8,23 +8,23 @@
 //! collectives               └─ waits │ all_reduce x → y │ event ┘
 //! ```
 //!
-//! [`start`] records the first event, when the call is issued. [`Flight::wait`] waits on the host
-//! until the call is in NCCL's stream, for which all workers must have made it, and lets the queue
-//! wait for the second event. The host never waits for a GPU.
+//! [`start`] records the first event, when the call is issued. [`NcclFlight::wait`] waits on the
+//! host until the call is in NCCL's stream, for which all workers must have made it, and lets the
+//! queue wait for the second event. The host never waits for a GPU.
 //!
 //! **What goes through the host instead** ([`way`]): messages between two workers, which the
 //! contract buffers and NCCL does not; the largest and smallest of floats, as NCCL's lose NaN; and
 //! sums of floats of a group with a fixed order. NCCL adds in an order that depends on the number
 //! of workers and how they are connected, and rounds bf16 and f16 after every addition, not once.
 //!
-//! **Nothing hangs.** A thread watches what is under way. If NCCL reports an error, the host engine
+//! **Nothing hangs.** A thread watches what is in flight. If NCCL reports an error, the host engine
 //! says that a worker is gone, or time is up, it aborts the communicator, which ends the kernels
 //! that wait. What they have computed is of no use: first a word is set that keeps updates of
 //! parameters from changing anything, then the group fails on all workers, and the error is that of
 //! the next wait for the device.
 
-use crate::gpu::{Gpu, Handle, device_error};
-use crate::loops::Operand;
+use crate::gpu::{Gpu, LibraryHandle, device_error};
+use crate::loops::StridedOperand;
 use crate::ops;
 use crate::pinned::Event;
 use pullback_cuda_sys::{DevicePtr, NcclConfig, NcclId, Ptr, nccl};
@@ -43,14 +43,14 @@ use std::time::{Duration, Instant};
 const IN_PROGRESS: c_int = 7;
 /// NCCL's name of bytes.
 const BYTES: c_int = 1;
-/// How often the thread looks at what is under way.
+/// How often the thread looks at what is in flight.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a call may go on after another worker is gone: it may have all it needs.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// How NCCL makes a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum NcclCall {
     /// With NCCL's dtype and operation.
     AllReduce(c_int, c_int),
     ReduceScatter(c_int, c_int),
@@ -61,22 +61,26 @@ pub(crate) enum Way {
 
 /// How NCCL makes a collective; `None` if the host does. It follows from the call alone, so all
 /// workers decide the same.
-pub(crate) fn way(collective: &Collective, dtype: DType, fixed_order: bool) -> Option<Way> {
+pub(crate) fn nccl_call(
+    collective: &Collective,
+    dtype: DType,
+    fixed_order: bool,
+) -> Option<NcclCall> {
     if collective.is_sum() && dtype.is_float() && fixed_order {
         return None;
     }
     match collective {
         Collective::AllReduce(combination) => {
             let (dtype, operation) = operation(*combination, dtype)?;
-            Some(Way::AllReduce(dtype, operation))
+            Some(NcclCall::AllReduce(dtype, operation))
         }
         Collective::ReduceScatter => {
             let (dtype, operation) = operation(Combination::Sum, dtype)?;
-            Some(Way::ReduceScatter(dtype, operation))
+            Some(NcclCall::ReduceScatter(dtype, operation))
         }
-        Collective::AllGather => Some(Way::AllGather),
-        Collective::Broadcast { root } => Some(Way::Broadcast(*root)),
-        Collective::AllToAll => Some(Way::AllToAll),
+        Collective::AllGather => Some(NcclCall::AllGather),
+        Collective::Broadcast { root } => Some(NcclCall::Broadcast(*root)),
+        Collective::AllToAll => Some(NcclCall::AllToAll),
         Collective::Send { .. } | Collective::Recv { .. } | Collective::Barrier => None,
     }
 }
@@ -104,24 +108,24 @@ fn operation(combination: Combination, dtype: DType) -> Option<(c_int, c_int)> {
 
 /// A communicator of NCCL.
 pub(crate) struct Nccl {
-    shared: Arc<Shared>,
+    shared: Arc<NcclShared>,
     /// To the thread that watches. It ends, and the communicator with it, when this is dropped.
-    watch: Mutex<Sender<Watched>>,
+    watch: Mutex<Sender<WatchedCall>>,
 }
 
-struct Shared {
+struct NcclShared {
     gpu: Arc<Gpu>,
     library: &'static pullback_cuda_sys::Nccl,
     /// `None` once it was aborted or destroyed. NCCL takes one call at a time.
-    communicator: Mutex<Option<Handle>>,
-    stream: Handle,
+    communicator: Mutex<Option<LibraryHandle>>,
+    stream: LibraryHandle,
     /// A stream that never waits.
-    aside: Handle,
+    aside: LibraryHandle,
     group: Arc<dyn Communicator>,
 }
 
 /// A call in NCCL's stream.
-struct Watched {
+struct WatchedCall {
     done: Arc<Event>,
     started: Instant,
     op: &'static str,
@@ -129,9 +133,9 @@ struct Watched {
 }
 
 /// Joins the GPUs of a group.
-pub(crate) struct Joining<'a>(pub &'a Arc<Gpu>);
+pub(crate) struct NcclJoin<'a>(pub &'a Arc<Gpu>);
 
-impl DeviceJoin for Joining<'_> {
+impl DeviceJoin for NcclJoin<'_> {
     type Engine = Nccl;
 
     fn name(&self) -> &'static str {
@@ -154,7 +158,7 @@ impl DeviceJoin for Joining<'_> {
         let id = offers.first().and_then(|id| id.as_slice().try_into().ok());
         let id = NcclId(id.ok_or("worker 0 has drawn no id")?);
         self.0.make_current();
-        let communicator = Handle(connect(group, id)?);
+        let communicator = LibraryHandle(connect(group, id)?);
         Nccl::new(self.0, group, communicator).map_err(|error| error.to_string())
     }
 }
@@ -238,9 +242,13 @@ fn abort(library: &pullback_cuda_sys::Nccl, communicator: Ptr) {
 
 impl Nccl {
     /// Takes a communicator that is connected.
-    fn new(gpu: &Arc<Gpu>, group: &Arc<dyn Communicator>, communicator: Handle) -> Result<Nccl> {
+    fn new(
+        gpu: &Arc<Gpu>,
+        group: &Arc<dyn Communicator>,
+        communicator: LibraryHandle,
+    ) -> Result<Nccl> {
         let library = nccl().map_err(|why| device_error("nccl", why.to_string()))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NcclShared {
             gpu: gpu.clone(),
             library,
             communicator: Mutex::new(Some(communicator)),
@@ -260,7 +268,7 @@ impl Nccl {
     /// Puts a call into NCCL's stream, behind an event of the queue. Returns the event of its end.
     pub fn launch(
         &self,
-        (way, op, at): (Way, &'static str, Line),
+        (way, op, at): (NcclCall, &'static str, Line),
         (from, from_bytes): (DevicePtr, usize),
         (to, to_bytes): (DevicePtr, usize),
         element: usize,
@@ -270,7 +278,7 @@ impl Nccl {
         let (gpu, stream) = (&shared.gpu, shared.stream);
         gpu.make_current();
         let communicator = shared.communicator();
-        let Some(Handle(handle)) = *communicator else {
+        let Some(LibraryHandle(handle)) = *communicator else {
             let why = shared.group.broken().unwrap_or_else(|| "NCCL was stopped".to_string());
             return Err(Error::new(ErrorKind::Workers, op, why).at(at));
         };
@@ -283,22 +291,22 @@ impl Nccl {
             })?;
         }
         let done = Event::record(gpu, stream)?;
-        let watched = Watched { done: done.clone(), started: Instant::now(), op, at };
+        let watched = WatchedCall { done: done.clone(), started: Instant::now(), op, at };
         // The thread ends after this is dropped.
         let _ = self.watch.lock().unwrap_or_else(PoisonError::into_inner).send(watched);
         Ok(done)
     }
 }
 
-impl Shared {
-    fn communicator(&self) -> MutexGuard<'_, Option<Handle>> {
+impl NcclShared {
+    fn communicator(&self) -> MutexGuard<'_, Option<LibraryHandle>> {
         self.communicator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls NCCL with an operand of so many bytes and a result of so many elements.
     fn call(
         &self,
-        way: Way,
+        way: NcclCall,
         communicator: Ptr,
         (from, bytes): (DevicePtr, usize),
         (to, count): (DevicePtr, usize),
@@ -308,21 +316,21 @@ impl Shared {
         // says, and stay until the queue has waited for the call.
         unsafe {
             match way {
-                Way::AllReduce(dtype, operation) => {
+                NcclCall::AllReduce(dtype, operation) => {
                     (nccl.ncclAllReduce)(from, to, count, dtype, operation, communicator, stream)
                 }
-                Way::ReduceScatter(dtype, operation) => {
+                NcclCall::ReduceScatter(dtype, operation) => {
                     let of = (nccl.ncclReduceScatter, dtype, operation);
                     (of.0)(from, to, count, of.1, of.2, communicator, stream)
                 }
-                Way::AllGather => {
+                NcclCall::AllGather => {
                     (nccl.ncclAllGather)(from, to, bytes, BYTES, communicator, stream)
                 }
-                Way::Broadcast(root) => {
+                NcclCall::Broadcast(root) => {
                     let root = root as c_int;
                     (nccl.ncclBroadcast)(from, to, bytes, BYTES, root, communicator, stream)
                 }
-                Way::AllToAll => {
+                NcclCall::AllToAll => {
                     let part = bytes / self.group.size();
                     let mut code = (nccl.ncclGroupStart)();
                     for rank in 0..self.group.size() {
@@ -359,9 +367,9 @@ impl Shared {
         }
     }
 
-    /// Looks after what is under way until nobody uses the communicator, and ends it then.
-    fn watch(&self, watched: &Receiver<Watched>) {
-        let mut under_way: VecDeque<Watched> = VecDeque::new();
+    /// Looks after what is in flight until the communicator is unused, and ends it then.
+    fn watch(&self, watched: &Receiver<WatchedCall>) {
+        let mut under_way: VecDeque<WatchedCall> = VecDeque::new();
         let mut broken_since: Option<Instant> = None;
         let mut in_use = true;
         self.gpu.make_current();
@@ -393,8 +401,8 @@ impl Shared {
         self.end();
     }
 
-    /// Why a call that is under way will not end.
-    fn trouble(&self, call: &Watched, broken_since: &mut Option<Instant>) -> Option<String> {
+    /// Why a call that is in flight will not end.
+    fn trouble(&self, call: &WatchedCall, broken_since: &mut Option<Instant>) -> Option<String> {
         {
             let communicator = self.communicator();
             let handle = (*communicator)?.0;
@@ -418,21 +426,21 @@ impl Shared {
     }
 
     /// Ends the kernels that wait, with an error on all workers.
-    fn give_up(&self, call: &Watched, why: &str) {
+    fn give_up(&self, call: &WatchedCall, why: &str) {
         let device = Device::Cuda(self.gpu.number);
         let message = format!("stopped on {device}: {why}");
         let error = Error::new(ErrorKind::Workers, call.op, message.clone()).at(call.at);
         // Before the kernels end: what they leave must not reach parameters.
         self.gpu.fail_later(error, self.aside);
         self.group.fail(&message);
-        if let Some(Handle(communicator)) = self.communicator().take() {
+        if let Some(LibraryHandle(communicator)) = self.communicator().take() {
             abort(self.library, communicator);
         }
     }
 
-    /// Ends the communicator, with nothing under way on this worker.
+    /// Ends the communicator, with nothing in flight on this worker.
     fn end(&self) {
-        let Some(Handle(communicator)) = self.communicator().take() else { return };
+        let Some(LibraryHandle(communicator)) = self.communicator().take() else { return };
         let deadline = Instant::now() + GRACE;
         // SAFETY: the communicator was neither aborted nor destroyed.
         let mut code = unsafe { (self.library.ncclCommFinalize)(communicator) };
@@ -455,7 +463,7 @@ fn first_error(codes: [c_int; 3]) -> c_int {
 }
 
 /// A collective between its start and its wait.
-pub(crate) struct Flight {
+pub(crate) struct NcclFlight {
     gpu: Arc<Gpu>,
     started: Started,
     /// The end of the call, once it is in NCCL's stream.
@@ -465,7 +473,7 @@ pub(crate) struct Flight {
     waited: bool,
 }
 
-impl DeviceFlight for Flight {
+impl DeviceFlight for NcclFlight {
     fn wait(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.waited, true) {
             return Ok(());
@@ -477,7 +485,7 @@ impl DeviceFlight for Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for NcclFlight {
     fn drop(&mut self) {
         let _ = self.wait();
         if let Some(copy) = self.copy {
@@ -490,11 +498,11 @@ impl Drop for Flight {
 pub(crate) fn start(
     gpu: &Arc<Gpu>,
     of: &Arc<CollectiveOp>,
-    from: &Operand,
-    to: &Operand,
-) -> Result<Option<Flight>> {
+    from: &StridedOperand,
+    to: &StridedOperand,
+) -> Result<Option<NcclFlight>> {
     let (group, op, line) = (&of.group, of.collective.name(), of.line);
-    let way = way(&of.collective, from.dtype, group.has_fixed_order());
+    let way = nccl_call(&of.collective, from.dtype, group.has_fixed_order());
     let Some(way) = way.filter(|_| group.communicator().size() > 1 && to.is_dense()) else {
         return Ok(None);
     };
@@ -502,13 +510,13 @@ pub(crate) fn start(
     let operand = CollectiveCall::by_devices(&spec);
     let call = CollectiveCall { collective: &of.collective, operand: &operand, sequence: 0, line };
     let device = Device::Cuda(gpu.number);
-    let Some(nccl) = group.on_device(&call, device, &Joining(gpu))? else { return Ok(None) };
+    let Some(nccl) = group.on_device(&call, device, &NcclJoin(gpu))? else { return Ok(None) };
     // What may fail for want of memory comes before the call is issued.
     let copy = match from.is_dense() {
         true => None,
         false => {
             let at = gpu.alloc(from.bytes())?;
-            let dense = Operand::dense(at, from.dtype, &from.shape);
+            let dense = StridedOperand::dense(at, from.dtype, &from.shape);
             ops::copy(gpu, from, &dense).inspect_err(|_| gpu.free(at))?;
             Some(at)
         }
@@ -527,5 +535,5 @@ pub(crate) fn start(
         let _ = told.set(done);
         Ok(())
     });
-    Ok(Some(Flight { gpu: gpu.clone(), started, done, copy, waited: false }))
+    Ok(Some(NcclFlight { gpu: gpu.clone(), started, done, copy, waited: false }))
 }

@@ -2,7 +2,7 @@
 //! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package.
 
 use crate::gpu::Gpu;
-use crate::nccl::{Joining, Nccl, Way, connect, draw_id, way};
+use crate::nccl::{Nccl, NcclCall, NcclJoin, connect, draw_id, nccl_call};
 use crate::pinned::Event;
 use pullback_cuda_sys::{nccl, nccl_version};
 use pullback_ir::{
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16];
 
-fn all_reduce(combination: Combination, dtype: DType) -> Option<Way> {
-    way(&Collective::AllReduce(combination), dtype, false)
+fn all_reduce(combination: Combination, dtype: DType) -> Option<NcclCall> {
+    nccl_call(&Collective::AllReduce(combination), dtype, false)
 }
 
 #[test]
@@ -30,32 +30,32 @@ fn collectives_are_made_by_nccl_where_it_keeps_the_contract() {
         (DType::U8, 1),
     ];
     for (dtype, number) in names {
-        assert_eq!(all_reduce(Sum, dtype), Some(Way::AllReduce(number, 0)));
-        let scattered = way(&Collective::ReduceScatter, dtype, false);
-        assert_eq!(scattered, Some(Way::ReduceScatter(number, 0)));
+        assert_eq!(all_reduce(Sum, dtype), Some(NcclCall::AllReduce(number, 0)));
+        let scattered = nccl_call(&Collective::ReduceScatter, dtype, false);
+        assert_eq!(scattered, Some(NcclCall::ReduceScatter(number, 0)));
     }
-    assert_eq!(all_reduce(Sum, DType::Bool), Some(Way::AllReduce(1, 2)), "one of them");
+    assert_eq!(all_reduce(Sum, DType::Bool), Some(NcclCall::AllReduce(1, 2)), "one of them");
     for (dtype, number) in [(DType::I64, 4), (DType::I32, 2), (DType::U8, 1), (DType::Bool, 1)] {
-        assert_eq!(all_reduce(Max, dtype), Some(Way::AllReduce(number, 2)));
-        assert_eq!(all_reduce(Min, dtype), Some(Way::AllReduce(number, 3)));
+        assert_eq!(all_reduce(Max, dtype), Some(NcclCall::AllReduce(number, 2)));
+        assert_eq!(all_reduce(Min, dtype), Some(NcclCall::AllReduce(number, 3)));
         let sum = Collective::AllReduce(Sum);
-        assert!(way(&sum, dtype, true).is_some(), "sums of integers have no order");
+        assert!(nccl_call(&sum, dtype, true).is_some(), "sums of integers have no order");
     }
     for dtype in FLOATS {
         assert_eq!([all_reduce(Max, dtype), all_reduce(Min, dtype)], [None, None], "NaN");
         for sum in [Collective::AllReduce(Sum), Collective::ReduceScatter] {
-            assert_eq!(way(&sum, dtype, true), None, "a fixed order");
+            assert_eq!(nccl_call(&sum, dtype, true), None, "a fixed order");
         }
-        assert_eq!(way(&Collective::AllGather, dtype, true), Some(Way::AllGather));
+        assert_eq!(nccl_call(&Collective::AllGather, dtype, true), Some(NcclCall::AllGather));
         let broadcast = Collective::Broadcast { root: 3 };
-        assert_eq!(way(&broadcast, dtype, true), Some(Way::Broadcast(3)));
-        assert_eq!(way(&Collective::AllToAll, dtype, true), Some(Way::AllToAll));
+        assert_eq!(nccl_call(&broadcast, dtype, true), Some(NcclCall::Broadcast(3)));
+        assert_eq!(nccl_call(&Collective::AllToAll, dtype, true), Some(NcclCall::AllToAll));
     }
     let spec = Spec::on(Device::Cpu, DType::F32, [1].as_slice());
     for host in
         [Collective::Send { to: 0 }, Collective::Recv { from: 0, spec }, Collective::Barrier]
     {
-        assert_eq!(way(&host, DType::F32, false), None);
+        assert_eq!(nccl_call(&host, DType::F32, false), None);
     }
 }
 
@@ -85,7 +85,7 @@ fn device() -> Option<Arc<Gpu>> {
     wanted.then(|| Arc::new(Gpu::open(0).expect("a device")))
 }
 
-fn run(gpu: &Arc<Gpu>, nccl: &Nccl, way: Way, dtype: DType, values: &[u8]) -> Vec<u8> {
+fn run(gpu: &Arc<Gpu>, nccl: &Nccl, way: NcclCall, dtype: DType, values: &[u8]) -> Vec<u8> {
     let (from, to) = (gpu.alloc(values.len()).unwrap(), gpu.alloc(values.len()).unwrap());
     gpu.fill(to, 0xA5, values.len()).unwrap();
     gpu.upload(values, from).unwrap();
@@ -112,7 +112,7 @@ fn one_rank_on_a_gpu() {
     }
     let alone: Arc<dyn Communicator> = Arc::new(Alone);
     for _ in 0..2 {
-        let joining = Joining(&gpu);
+        let joining = NcclJoin(&gpu);
         let offer = joining.offer(0).unwrap();
         let nccl = joining.join(&alone, &[offer]).unwrap();
         let values: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(77) >> 3) as u8).collect();
@@ -125,15 +125,15 @@ fn one_rank_on_a_gpu() {
         ];
         for dtype in [DType::F32, DType::BF16, DType::I64, DType::U8] {
             for collective in &collectives {
-                let way = way(collective, dtype, false).unwrap();
+                let way = nccl_call(collective, dtype, false).unwrap();
                 // Numbers that are no NaN keep their bits.
                 let values: Vec<u8> = values.iter().map(|byte| byte & 0x3f).collect();
                 assert_eq!(run(&gpu, &nccl, way, dtype, &values), values, "{collective:?} {dtype}");
             }
         }
-        // Many at a time, and the communicator ends while the last are under way.
+        // Many at a time, and the communicator ends while the last are in flight.
         for _ in 0..100 {
-            run(&gpu, &nccl, Way::AllReduce(7, 0), DType::F32, &values[..4096]);
+            run(&gpu, &nccl, NcclCall::AllReduce(7, 0), DType::F32, &values[..4096]);
         }
     }
     gpu.synchronize().unwrap();

@@ -1,7 +1,7 @@
 //! Every op: as a loop, as a kernel of `kernels/`, as a product, or through the host.
 
 use crate::gpu::Gpu;
-use crate::loops::{Loop, Operand};
+use crate::loops::{Loop, StridedOperand};
 use crate::queue::bits;
 use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
@@ -13,8 +13,8 @@ use smallvec::{SmallVec, smallvec};
 pub(crate) fn run(
     gpu: &Gpu,
     op: &Op,
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
     at: Option<Line>,
 ) -> Result<()> {
     // Kernels over lines take so many axes that cannot be merged; those of a dense copy can.
@@ -22,7 +22,7 @@ pub(crate) fn run(
         let (mut held, mut dense) = (Vec::new(), Vec::new());
         for x in x {
             let memory = gpu.scratch(x.bytes())?;
-            let to = Operand::dense(memory.at, x.dtype, &x.shape);
+            let to = StridedOperand::dense(memory.at, x.dtype, &x.shape);
             copy(gpu, x, &to)?;
             held.push(memory);
             dense.push(to);
@@ -39,7 +39,7 @@ pub(crate) fn run(
                 return gpu.write_number(out[0].at, bits, dtype.size());
             }
             let none = SmallVec::<[isize; 4]>::from_elem(0, out[0].shape.len());
-            let number = Operand::new(bits, *dtype, &out[0].shape, &none);
+            let number = StridedOperand::new(bits, *dtype, &out[0].shape, &none);
             let outputs = [(0, out[0].clone())];
             let values = [Value { dtype: *dtype, row: false }];
             let (shape, inputs) = (&out[0].shape, std::slice::from_ref(&number));
@@ -60,11 +60,13 @@ pub(crate) fn run(
         | Op::Select
         | Op::Cast(_) => point(gpu, op, x, &out[0], 0),
         Op::Copy | Op::After | Op::Wait | Op::To(_) => copy(gpu, &x[0], &out[0]),
-        // As an op by itself: in programs, `trips.rs` makes these copies.
+        // As an op by itself: in programs, `host_copies.rs` makes these copies.
         Op::Transfer(_) => copy(gpu, &x[0], &out[0]),
         // Only where the elements are not evenly spaced: their order stays.
-        Op::View(_) => copy(gpu, &x[0], &Operand::dense(out[0].at, out[0].dtype, &x[0].shape)),
-        Op::Put(views) => put(gpu, views, &x[0], &x[1], &out[0]),
+        Op::View(_) => {
+            copy(gpu, &x[0], &StridedOperand::dense(out[0].at, out[0].dtype, &x[0].shape))
+        }
+        Op::Put(views) => put_views(gpu, views, &x[0], &x[1], &out[0]),
         Op::Pad(padding) => pad(gpu, padding, &x[0], &out[0]),
         Op::Cat(axis) => cat(gpu, *axis, x, &out[0]),
         Op::Gather(axis) => lines::gather(gpu, *axis, [&x[0], &x[1], &out[0]], at),
@@ -79,8 +81,8 @@ pub(crate) fn run(
             let memory = [x[0].len(), x[2].len()].map(|n| gpu.scratch(n * wide.size()));
             let [base, source] = memory;
             let (base, source) = (base?, source?);
-            let sums = Operand::dense(base.at, wide, &x[0].shape);
-            let added = Operand::dense(source.at, wide, &x[2].shape);
+            let sums = StridedOperand::dense(base.at, wide, &x[0].shape);
+            let added = StridedOperand::dense(source.at, wide, &x[2].shape);
             copy(gpu, &x[0], &sums)?;
             copy(gpu, &x[2], &added)?;
             lines::scatter(gpu, (*axis, *how), [&sums, &x[1], &added], at)?;
@@ -135,8 +137,8 @@ fn elements(
     gpu: &Gpu,
     body: &[Inst],
     values: &[Value],
-    inputs: &[Operand],
-    outputs: &[(usize, Operand)],
+    inputs: &[StridedOperand],
+    outputs: &[(usize, StridedOperand)],
 ) -> Result<()> {
     let shape = outputs[0].1.shape.clone();
     Loop { shape: &shape, inner: 0, body, values, inputs, outputs, immediate: 0 }.run(gpu)
@@ -144,11 +146,16 @@ fn elements(
 
 /// Products of a column and a row, as the weight gradient of one example is. Nothing is summed, so
 /// what counts is the memory that is written, and a loop writes it faster than the library.
-fn outer_product(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
-    let along = |x: &Operand, axis: usize| {
+fn outer_product(
+    gpu: &Gpu,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
+    let along = |x: &StridedOperand, axis: usize| {
         let mut strides = x.strides.clone();
         strides[axis] = 0;
-        x.seen(&out.shape, &strides)
+        x.as_strided(&out.shape, &strides)
     };
     let rank = out.shape.len();
     let factors = [along(a, rank - 1), along(b, rank - 2)];
@@ -159,8 +166,8 @@ fn outer_product(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand) -> Result<(
 pub(crate) fn point(
     gpu: &Gpu,
     op: &Op,
-    x: &[Operand],
-    out: &Operand,
+    x: &[StridedOperand],
+    out: &StridedOperand,
     immediate: u64,
 ) -> Result<()> {
     let mut body: SmallVec<[Inst; 4]> = (0..x.len()).map(Inst::Load).collect();
@@ -174,7 +181,7 @@ pub(crate) fn point(
 }
 
 /// Copies elements, converted if the dtypes differ. Nothing is done if they are there already.
-pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
+pub(crate) fn copy(gpu: &Gpu, from: &StridedOperand, to: &StridedOperand) -> Result<()> {
     let same = from.dtype == to.dtype;
     if same && from.at == to.at && from.strides == to.strides {
         return Ok(());
@@ -194,27 +201,33 @@ pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
 
 /// The operand itself, or a dense copy if it shares memory with a result that is about to be
 /// written.
-fn apart<'a>(
+fn unaliased<'a>(
     gpu: &'a Gpu,
-    x: &Operand,
-    out: &Operand,
-) -> Result<(Operand, Option<crate::gpu::Scratch<'a>>)> {
+    x: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<(StridedOperand, Option<crate::gpu::DeviceScratch<'a>>)> {
     let end = out.at + out.bytes() as u64;
     if x.len() == 0 || !(out.at..end).contains(&x.at) {
         return Ok((x.clone(), None));
     }
     let memory = gpu.scratch(x.bytes())?;
-    let moved = Operand::dense(memory.at, x.dtype, &x.shape);
+    let moved = StridedOperand::dense(memory.at, x.dtype, &x.shape);
     copy(gpu, x, &moved)?;
     Ok((moved, Some(memory)))
 }
 
 /// The part of a dense result that is seen through a layout.
-fn part(out: &Operand, layout: &Layout) -> Operand {
-    out.from(layout.offset as isize).seen(&layout.shape, &layout.strides)
+fn part(out: &StridedOperand, layout: &Layout) -> StridedOperand {
+    out.from(layout.offset as isize).as_strided(&layout.shape, &layout.strides)
 }
 
-fn put(gpu: &Gpu, views: &[View], base: &Operand, piece: &Operand, out: &Operand) -> Result<()> {
+fn put_views(
+    gpu: &Gpu,
+    views: &[View],
+    base: &StridedOperand,
+    piece: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
     let whole = Layout::dense(Shape::from_slice(&out.shape));
     let window = |layout: Layout, view| layout.view(view);
     let Some(layout) = views.iter().try_fold(whole, window) else {
@@ -223,14 +236,14 @@ fn put(gpu: &Gpu, views: &[View], base: &Operand, piece: &Operand, out: &Operand
     let in_place = base.at == out.at && base.is_dense();
     let (piece, _held) = match in_place {
         true => (piece.clone(), None),
-        false => apart(gpu, piece, out)?,
+        false => unaliased(gpu, piece, out)?,
     };
     copy(gpu, base, out)?;
     copy(gpu, &piece, &part(out, &layout))
 }
 
-fn pad(gpu: &Gpu, padding: &[Padding], x: &Operand, out: &Operand) -> Result<()> {
-    let (x, _held) = apart(gpu, x, out)?;
+fn pad(gpu: &Gpu, padding: &[Padding], x: &StridedOperand, out: &StridedOperand) -> Result<()> {
+    let (x, _held) = unaliased(gpu, x, out)?;
     gpu.fill(out.at, 0, out.bytes())?;
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut strides: SmallVec<[isize; 4]> = SmallVec::from_slice(&dense);
@@ -239,17 +252,17 @@ fn pad(gpu: &Gpu, padding: &[Padding], x: &Operand, out: &Operand) -> Result<()>
         offset += p.before as isize * *stride;
         *stride *= p.between as isize + 1;
     }
-    copy(gpu, &x, &out.from(offset).seen(&x.shape, &strides))
+    copy(gpu, &x, &out.from(offset).as_strided(&x.shape, &strides))
 }
 
-fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+fn cat(gpu: &Gpu, axis: usize, x: &[StridedOperand], out: &StridedOperand) -> Result<()> {
     if cat::cat(gpu, axis, x, out)? {
         return Ok(());
     }
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut before = 0;
     for piece in x {
-        let to = out.from(before as isize * dense[axis]).seen(&piece.shape, &dense);
+        let to = out.from(before as isize * dense[axis]).as_strided(&piece.shape, &dense);
         copy(gpu, piece, &to)?;
         before += piece.shape[axis];
     }
@@ -258,7 +271,12 @@ fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
 
 /// The sum over the first axes of many rows, such as the gradient of a bias: rows are read by
 /// vectors. `false`, and nothing done, for others.
-fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<bool> {
+fn sum_of_rows(
+    gpu: &Gpu,
+    axes: &[usize],
+    x: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<bool> {
     let rows = pullback_ir::element_count(&x.shape[..axes.len()]);
     let leading = axes.iter().copied().eq(0..axes.len()) && axes.len() < x.shape.len();
     if !leading || !x.dtype.is_float() || rows < 256 || x.len() < 1 << 16 {
@@ -271,7 +289,7 @@ fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<
     let width = x.len() / rows;
     let fits = |&n: &usize| x.is_dense() && rows.is_multiple_of(n) && n * width <= 1024;
     let times = [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
-    let wider = Operand::dense(x.at, x.dtype, &[rows / times, times * width]);
+    let wider = StridedOperand::dense(x.at, x.dtype, &[rows / times, times * width]);
     let x = if times == 1 { x } else { &wider };
     let of = Loop {
         shape: &x.shape,
@@ -289,8 +307,8 @@ pub(crate) fn reduce(
     gpu: &Gpu,
     kind: Reduction,
     axes: &[usize],
-    x: &Operand,
-    out: &Operand,
+    x: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
     let rank = x.shape.len();
     if kind == Reduction::Sum && sum_of_rows(gpu, axes, x, out)? {
@@ -302,7 +320,7 @@ pub(crate) fn reduce(
     let body = [Inst::Load(0), Inst::Reduce(kind, 0)];
     let values = [Value { dtype: x.dtype, row: false }, Value { dtype: out.dtype, row: true }];
     let shape = seen.shape.clone();
-    let outputs: SmallVec<[(usize, Operand); 1]> = smallvec![(1, out.clone())];
+    let outputs: SmallVec<[(usize, StridedOperand); 1]> = smallvec![(1, out.clone())];
     let of = Loop {
         shape: &shape,
         inner: axes.len(),

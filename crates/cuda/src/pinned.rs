@@ -1,7 +1,7 @@
 //! Pinned memory of the host, which the device reads and writes by itself: cached by size, as the
 //! system takes half a millisecond for a megabyte of it.
 
-use crate::gpu::{Gpu, Handle, OUT_OF_MEMORY, is_lost};
+use crate::gpu::{Gpu, LibraryHandle, OUT_OF_MEMORY, is_lost};
 use pullback_cuda_sys::{Driver, Ptr};
 use pullback_ir::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A point in the work of a stream.
 pub(crate) struct Event {
-    handle: Handle,
+    handle: LibraryHandle,
     driver: &'static Driver,
 }
 
@@ -20,30 +20,30 @@ impl Event {
         let mut handle = null_mut();
         // SAFETY: writes one handle. Without times, which would make it slower.
         gpu.ok("event", unsafe { (gpu.driver.cuEventCreate)(&mut handle, 2) })?;
-        Ok(Event { handle: Handle(handle), driver: gpu.driver })
+        Ok(Event { handle: LibraryHandle(handle), driver: gpu.driver })
     }
 
     /// After what is in a stream now.
-    pub fn record(gpu: &Gpu, stream: Handle) -> Result<Arc<Event>> {
+    pub fn record(gpu: &Gpu, stream: LibraryHandle) -> Result<Arc<Event>> {
         let event = Event::new(gpu)?;
-        event.again(gpu, stream)?;
+        event.record_again(gpu, stream)?;
         Ok(Arc::new(event))
     }
 
     /// From now on, after what is in a stream now. What waits for it already waits for what it was.
-    pub fn again(&self, gpu: &Gpu, stream: Handle) -> Result<()> {
+    pub fn record_again(&self, gpu: &Gpu, stream: LibraryHandle) -> Result<()> {
         // SAFETY: both handles are those of this context.
         gpu.ok("event", unsafe { (self.driver.cuEventRecord)(self.handle.0, stream.0) })
     }
 
     /// What is put into a stream from now on comes after it.
-    pub fn before(&self, gpu: &Gpu, stream: Handle) -> Result<()> {
+    pub fn before(&self, gpu: &Gpu, stream: LibraryHandle) -> Result<()> {
         // SAFETY: both handles are those of this context.
         let code = unsafe { (self.driver.cuStreamWaitEvent)(stream.0, self.handle.0, 0) };
         gpu.ok("event", code)
     }
 
-    /// Whether it is past; also if the context is lost, as then nothing is under way.
+    /// Whether it is past; also if the context is lost, as then nothing is in flight.
     pub fn is_past(&self) -> bool {
         // SAFETY: the handle lives as long as this.
         let code = unsafe { (self.driver.cuEventQuery)(self.handle.0) };
@@ -59,7 +59,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: nothing else has the handle. The driver keeps what is under way.
+        // SAFETY: nothing else has the handle. The driver keeps what is in flight.
         unsafe { (self.driver.cuEventDestroy_v2)(self.handle.0) };
     }
 }
@@ -67,23 +67,23 @@ impl Drop for Event {
 /// The pinned memory of a device.
 pub(crate) struct Pinned {
     driver: &'static Driver,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleBuffers>,
 }
 
 /// A buffer, and the last copy that uses it.
-type IdleBuffer = (Handle, Option<Arc<Event>>);
+type IdleBuffer = (LibraryHandle, Option<Arc<Event>>);
 
 #[derive(Default)]
-struct Idle {
+struct IdleBuffers {
     /// Free buffers by size.
     free: BTreeMap<usize, Vec<IdleBuffer>>,
     /// Bytes of all buffers, free or not.
-    held: usize,
+    bytes: usize,
 }
 
 /// Pinned memory, given back to its pool when it is dropped.
 pub(crate) struct PinnedBuffer {
-    at: Handle,
+    at: LibraryHandle,
     bytes: usize,
     pool: Arc<Pinned>,
     /// The last copy from or to it.
@@ -101,13 +101,13 @@ impl Pinned {
         Pinned { driver, idle: Mutex::default() }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Idle> {
+    fn idle(&self) -> MutexGuard<'_, IdleBuffers> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of all buffers.
     pub fn bytes(&self) -> u64 {
-        self.idle().held as u64
+        self.idle().bytes as u64
     }
 
     /// A buffer of at least so many bytes, which a copy may still use.
@@ -126,7 +126,13 @@ impl Pinned {
         Ok(PinnedBuffer { at, bytes: size, pool: self.clone(), last: Mutex::new(last) })
     }
 
-    fn alloc(&self, gpu: &Gpu, idle: &mut Idle, size: usize, asked: usize) -> Result<Handle> {
+    fn alloc(
+        &self,
+        gpu: &Gpu,
+        idle: &mut IdleBuffers,
+        size: usize,
+        asked: usize,
+    ) -> Result<LibraryHandle> {
         let mut at: Ptr = null_mut();
         // SAFETY: writes one address. Portable: any context may copy from and to it.
         let mut get = || unsafe { (self.driver.cuMemHostAlloc)(&mut at, size, 1) };
@@ -136,14 +142,14 @@ impl Pinned {
                 self.give_back(idle);
                 match get() {
                     0 => {}
-                    OUT_OF_MEMORY => return Err(none_left(gpu, asked, idle.held)),
+                    OUT_OF_MEMORY => return Err(none_left(gpu, asked, idle.bytes)),
                     code => return Err(gpu.failed("pin", code)),
                 }
             }
             code => return Err(gpu.failed("pin", code)),
         }
-        idle.held += size;
-        Ok(Handle(at))
+        idle.bytes += size;
+        Ok(LibraryHandle(at))
     }
 
     /// Gives free buffers back to the system.
@@ -151,10 +157,10 @@ impl Pinned {
         self.give_back(&mut self.idle());
     }
 
-    fn give_back(&self, idle: &mut Idle) {
+    fn give_back(&self, idle: &mut IdleBuffers) {
         for (size, buffers) in std::mem::take(&mut idle.free) {
             for (at, _) in buffers {
-                idle.held -= size;
+                idle.bytes -= size;
                 // SAFETY: nothing has the address any more; the driver waits for copies.
                 unsafe { (self.driver.cuMemFreeHost)(at.0) };
             }
@@ -183,7 +189,7 @@ impl PinnedBuffer {
     }
 
     /// What is put into a stream from now on comes after the last copy.
-    pub fn before(&self, gpu: &Gpu, stream: Handle) -> Result<()> {
+    pub fn before(&self, gpu: &Gpu, stream: LibraryHandle) -> Result<()> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         last.map_or(Ok(()), |event| event.before(gpu, stream))
     }

@@ -5,8 +5,8 @@
 //! not keep large ones from being given back. When the driver has no more, cached segments are
 //! given back and the request is tried once more.
 //!
-//! Copies beside the queue ([`Pool::note_copy`]) may still read or write a block that is given
-//! back. It then waits until they have ended; or, where many bytes wait or there is no other
+//! Copies beside the queue ([`MemoryPool::note_copy`]) may still read or write a block that is
+//! given back. It then waits until they have ended; or, where many bytes wait or there is no other
 //! memory, the queue waits for them.
 
 use crate::gpu::{Gpu, OUT_OF_MEMORY};
@@ -31,9 +31,9 @@ const ROUND: usize = 2 << 20;
 const WAITING: usize = 1 << 30;
 
 #[derive(Default)]
-pub(crate) struct Pool {
+pub(crate) struct MemoryPool {
     /// By address.
-    blocks: BTreeMap<DevicePtr, Block>,
+    blocks: BTreeMap<DevicePtr, PoolBlock>,
     /// Free blocks: class, bytes, address.
     free: BTreeSet<(bool, usize, DevicePtr)>,
     /// Bytes of each segment, by address.
@@ -49,16 +49,16 @@ pub(crate) struct Pool {
 }
 
 #[derive(Clone, Copy)]
-struct Block {
+struct PoolBlock {
     bytes: usize,
     /// Bytes that were asked for; zero if it is free.
-    asked: usize,
+    requested: usize,
     used: bool,
     small: bool,
     segment: DevicePtr,
 }
 
-impl Pool {
+impl MemoryPool {
     /// A cached block, if there is one: most requests.
     pub fn reuse(&mut self, bytes: usize) -> Option<DevicePtr> {
         let rounded = bytes.max(1).checked_next_multiple_of(GRAIN)?;
@@ -72,7 +72,7 @@ impl Pool {
 
     fn count(&mut self, at: DevicePtr, bytes: usize) {
         if let Some(block) = self.blocks.get_mut(&at) {
-            block.asked = bytes;
+            block.requested = bytes;
         }
         self.stats.live_bytes += bytes as u64;
         self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.live_bytes);
@@ -113,7 +113,7 @@ impl Pool {
         let peak = self.stats.peak_bytes;
         let at = self.alloc(gpu, bytes)?;
         if let Some(block) = self.blocks.get_mut(&at) {
-            block.asked = 0;
+            block.requested = 0;
             self.held_by_graphs += block.bytes as u64;
         }
         self.stats.live_bytes -= bytes as u64;
@@ -121,7 +121,7 @@ impl Pool {
         Ok(at)
     }
 
-    /// Gives back memory of [`Pool::alloc_cached`].
+    /// Gives back memory of [`MemoryPool::alloc_cached`].
     pub fn free_cached(&mut self, gpu: &Gpu, at: DevicePtr) {
         let bytes = self.blocks.get(&at).map_or(0, |block| block.bytes as u64);
         self.held_by_graphs = self.held_by_graphs.saturating_sub(bytes);
@@ -179,7 +179,7 @@ impl Pool {
         block.used = true;
         if whole - bytes >= GRAIN {
             block.bytes = bytes;
-            let rest = Block { bytes: whole - bytes, asked: 0, used: false, ..*block };
+            let rest = PoolBlock { bytes: whole - bytes, requested: 0, used: false, ..*block };
             self.blocks.insert(at + bytes as u64, rest);
             self.free.insert((small, rest.bytes, at + bytes as u64));
         }
@@ -215,7 +215,10 @@ impl Pool {
             code => return Err(gpu.failed("alloc", code)),
         }
         self.segments.insert(at, segment);
-        self.blocks.insert(at, Block { bytes: segment, asked: 0, used: false, small, segment: at });
+        self.blocks.insert(
+            at,
+            PoolBlock { bytes: segment, requested: 0, used: false, small, segment: at },
+        );
         self.free.insert((small, segment, at));
         Ok(())
     }
@@ -237,7 +240,7 @@ impl Pool {
 
     pub fn free(&mut self, gpu: &Gpu, at: DevicePtr) {
         let Some(block) = self.blocks.get_mut(&at).filter(|block| block.used) else { return };
-        self.stats.live_bytes -= std::mem::take(&mut block.asked) as u64;
+        self.stats.live_bytes -= std::mem::take(&mut block.requested) as u64;
         if let Some(copies) = self.copies.remove(&at) {
             // Not `enter`: whoever has the lock of the queue may wait for that of the pool.
             gpu.make_current();
@@ -270,9 +273,9 @@ impl Pool {
         {
             self.free.remove(&(block.small, block.bytes, before));
             self.blocks.remove(&at);
-            joined = (before, Block { bytes: block.bytes + joined.1.bytes, ..block });
+            joined = (before, PoolBlock { bytes: block.bytes + joined.1.bytes, ..block });
         }
-        joined.1.asked = 0;
+        joined.1.requested = 0;
         self.blocks.insert(joined.0, joined.1);
         self.free.insert((joined.1.small, joined.1.bytes, joined.0));
     }
@@ -292,7 +295,7 @@ impl Pool {
 
     /// Gives segments that are wholly free back to the driver, once work on them has ended.
     pub fn trim(&mut self, gpu: &Gpu) {
-        // If the device has failed there is nothing under way.
+        // If the device has failed there is nothing in flight.
         while self.wait_for_oldest(gpu).unwrap_or(true) {}
         // SAFETY: the stream lives as long as the process. Errors are those of earlier work.
         unsafe { (gpu.driver.cuStreamSynchronize)(gpu.stream.0) };

@@ -19,12 +19,12 @@
 
 use crate::cache;
 use crate::describe::{describe, driver_words};
-use crate::dry_run::{self, What, in_dry_run};
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::dry_run::{self, Preparation, in_dry_run};
+use crate::gpu::{Gpu, LibraryHandle, device_error};
 use crate::graph::captures_into;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::product_matrices::{StridedMatrices, codes};
-use crate::tuning::{Stopwatch, fastest};
+use crate::tuning::{StreamTimer, fastest};
 use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
 use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
 use rustc_hash::FxHashMap;
@@ -45,7 +45,7 @@ const MOST_AT_ONCE: usize = 65535;
 
 pub(crate) struct Products {
     library: &'static CublasLt,
-    handle: Handle,
+    handle: LibraryHandle,
     /// What measured choices are valid for: the chip, and the versions of library and driver.
     valid_for: String,
     /// Where they are kept.
@@ -94,7 +94,7 @@ struct ProductForm {
 
 /// What is added to a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sum {
+pub(crate) enum Addend {
     Alone,
     /// What is in the result already.
     Added,
@@ -112,9 +112,9 @@ struct ProductPlan {
 /// What the library knows a form by.
 struct Descriptors {
     library: &'static CublasLt,
-    product: Handle,
+    product: LibraryHandle,
     /// Of B, A and C: the first operand of the library is our second.
-    layouts: [Handle; 3],
+    layouts: [LibraryHandle; 3],
 }
 
 impl Drop for Descriptors {
@@ -183,7 +183,7 @@ impl Products {
             "cuBLASLt {major}.{minor}.{patch}, {driver}, {}, sm_{}, {} multiprocessors",
             chip.name, chip.capability, chip.units
         );
-        let handle = Handle(handle);
+        let handle = LibraryHandle(handle);
         Ok(Products { library, handle, valid_for, folder, state: Mutex::default() })
     }
 
@@ -198,9 +198,12 @@ impl Products {
         let (kind, sums, factors) = codes(form.dtype, form.tf32).ok_or("no product of integers")?;
         let (result, ..) = codes(form.out, false).ok_or("no product to integers")?;
         let [m, n, k] = form.sizes;
-        let none = Handle(null_mut());
+        let none = LibraryHandle(null_mut());
         let mut made = Descriptors { library: l, product: none, layouts: [none; 3] };
-        let layout = |to: &mut Handle, kind: c_int, [rows, columns]: [usize; 2], number: usize| {
+        let layout = |to: &mut LibraryHandle,
+                      kind: c_int,
+                      [rows, columns]: [usize; 2],
+                      number: usize| {
             let (rows, columns, leading) = (rows as u64, columns as u64, form.leading[number]);
             // SAFETY: writes one handle; values have the size that is passed.
             unsafe {
@@ -305,7 +308,7 @@ impl Products {
             Some(way) => way,
             None => {
                 // Nothing can be measured while a graph is captured.
-                let Some(watch) = Stopwatch::new(gpu) else { return Ok((plan, false)) };
+                let Some(watch) = StreamTimer::new(gpu) else { return Ok((plan, false)) };
                 let measured =
                     self.measured(gpu, (form, &plan.descriptors, &ways), at, workspace, &watch);
                 let Some(way) = measured else { return Ok((plan, true)) };
@@ -338,7 +341,7 @@ impl Products {
         (form, descriptors, ways): (&ProductForm, &Descriptors, &[LtHeuristic]),
         [a, b, c, bias]: [DevicePtr; 4],
         workspace: &mut Workspace,
-        watch: &Stopwatch<'_>,
+        watch: &StreamTimer<'_>,
     ) -> Option<usize> {
         let [m, n, _] = form.sizes;
         let bytes = form.batch * m * n * form.out.size();
@@ -415,7 +418,7 @@ impl Products {
         let launch = || self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at, scratch);
         match launch() {
             0 => Ok(()),
-            code => self.again(gpu, code, launch),
+            code => self.retry(gpu, code, launch),
         }
     }
 
@@ -427,7 +430,7 @@ impl Products {
         if let Entry::Vacant(place) = plans.entry(*form) {
             let (plan, stays) = self.plan(gpu, form, at, workspace)?;
             if stays {
-                dry_run::count(What::Product);
+                dry_run::count(Preparation::Product);
                 place.insert(plan);
             }
         }
@@ -437,7 +440,7 @@ impl Products {
     /// A product that was refused, once more with the memory that the pool can give back: the
     /// library loads a kernel at its first use, and names a lack of memory in several ways.
     #[cold]
-    fn again(&self, gpu: &Gpu, code: c_int, launch: impl FnOnce() -> c_int) -> Result<()> {
+    fn retry(&self, gpu: &Gpu, code: c_int, launch: impl FnOnce() -> c_int) -> Result<()> {
         const ALLOCATION_FAILED: c_int = 3;
         const EXECUTION_FAILED: c_int = 13;
         const INTERNAL_ERROR: c_int = 14;
@@ -520,30 +523,43 @@ pub(crate) fn has(dtype: DType) -> bool {
 
 /// `out = a·b` over the last two axes, or `out += a·b`; `out` is dense, and of the dtype of the
 /// operands or of their sums.
-pub(crate) fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
-    let sum = if add { Sum::Added } else { Sum::Alone };
+pub(crate) fn dot(
+    gpu: &Gpu,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
+    add: bool,
+) -> Result<()> {
+    let sum = if add { Addend::Added } else { Addend::Alone };
     gpu.products()?.dot(gpu, a, b, out, sum)
 }
 
 /// `out = a·b` of two matrices, or with a bias.
 pub(crate) fn dot_with_bias(
     gpu: &Gpu,
-    a: &Operand,
-    b: &Operand,
-    out: &Operand,
-    bias: Option<&Operand>,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
+    bias: Option<&StridedOperand>,
 ) -> Result<()> {
-    let sum = bias.map_or(Sum::Alone, |row| Sum::Bias(row.at));
+    let sum = bias.map_or(Addend::Alone, |row| Addend::Bias(row.at));
     gpu.products()?.dot(gpu, a, b, out, sum)
 }
 
 impl Products {
     /// As [`dot`].
-    pub fn dot(&self, gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, sum: Sum) -> Result<()> {
+    pub fn dot(
+        &self,
+        gpu: &Gpu,
+        a: &StridedOperand,
+        b: &StridedOperand,
+        out: &StridedOperand,
+        sum: Addend,
+    ) -> Result<()> {
         let (add, bias) = match sum {
-            Sum::Alone => (false, None),
-            Sum::Added => (true, None),
-            Sum::Bias(at) => (false, Some(at)),
+            Addend::Alone => (false, None),
+            Addend::Added => (true, None),
+            Addend::Bias(at) => (false, Some(at)),
         };
         let rank = out.shape.len();
         debug_assert!(bias.is_none() || rank == 2);

@@ -1,8 +1,8 @@
 //! Operands of products as cuBLASLt sees them: matrices with a leading dimension, and one step that
 //! goes from one to the next.
 
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::Operand;
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Result};
@@ -21,7 +21,11 @@ pub(crate) fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
 }
 
 /// A matrix as the library sees it: whether it is exchanged, and its leading dimension.
-pub(crate) fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {
+pub(crate) fn matrix_layout(
+    rows: usize,
+    columns: usize,
+    strides: [isize; 2],
+) -> Option<(bool, usize)> {
     let [r, c] = strides;
     let fits =
         |step: isize, least: usize| usize::try_from(step).ok().filter(|&s| s >= least.max(1));
@@ -59,21 +63,21 @@ pub(crate) struct StridedMatrices<'a> {
     pub turned: bool,
     pub leading: usize,
     pub step: isize,
-    _held: Option<Scratch<'a>>,
+    _held: Option<DeviceScratch<'a>>,
 }
 
 impl<'a> StridedMatrices<'a> {
-    pub fn of(gpu: &'a Gpu, x: &Operand) -> Result<StridedMatrices<'a>> {
+    pub fn of(gpu: &'a Gpu, x: &StridedOperand) -> Result<StridedMatrices<'a>> {
         let (batch, matrix) = x.shape.split_at(x.shape.len() - 2);
         let (over, inside) = x.strides.split_at(batch.len());
         let [rows, columns] = [matrix[0], matrix[1]];
-        let layout = seen(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
+        let layout = matrix_layout(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
         if let Some(((turned, leading), step)) = layout {
             return Ok(StridedMatrices { at: x.at, turned, leading, step, _held: None });
         }
         let memory = gpu.scratch(x.bytes())?;
         let at = memory.at;
-        copy(gpu, x, &Operand::dense(at, x.dtype, &x.shape))?;
+        copy(gpu, x, &StridedOperand::dense(at, x.dtype, &x.shape))?;
         let step = (rows * columns) as isize;
         Ok(StridedMatrices { at, turned: false, leading: columns, step, _held: Some(memory) })
     }

@@ -1,9 +1,9 @@
 //! Products: layouts anywhere, values, bits and choices where there is a GPU.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
-use crate::product::{Products, Sum};
-use crate::product_matrices::{seen, step};
+use crate::loops::StridedOperand;
+use crate::product::{Addend, Products};
+use crate::product_matrices::{matrix_layout, step};
 use pullback_ir::{DType, with_deterministic, with_tf32};
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn a_matrix_is_seen_where_its_elements_are() {
     let mut found = [0, 0];
     for (rows, columns) in (1..4).flat_map(|r| (1..4).map(move |c| (r, c))) {
         for (r, c) in (-2..7).flat_map(|r| (-2..7).map(move |c| (r, c))) {
-            let Some((turned, leading)) = seen(rows, columns, [r, c]) else {
+            let Some((turned, leading)) = matrix_layout(rows, columns, [r, c]) else {
                 // Both steps are more than an element, or rows overlap.
                 let lies = |step: isize, other: isize, n: usize| step == 1 && other >= n as isize;
                 assert!(!lies(c, r, columns) && !lies(r, c, rows), "{rows}×{columns}: {r}, {c}");
@@ -112,11 +112,11 @@ fn on_device(
         let values = bytes(dtype, values);
         let memory = gpu.scratch(values.len()).unwrap();
         gpu.upload(&values, memory.at).unwrap();
-        (Operand::dense(memory.at, dtype, &[N, N]), memory)
+        (StridedOperand::dense(memory.at, dtype, &[N, N]), memory)
     };
     let ((a, _a), (b, _b)) = (operand(dtypes[0], a), operand(dtypes[0], b));
     let (out, _c) = operand(dtypes[1], c.unwrap_or(&vec![f32::NAN; N * N]));
-    let sum = if c.is_some() { Sum::Added } else { Sum::Alone };
+    let sum = if c.is_some() { Addend::Added } else { Addend::Alone };
     products.dot(gpu, &a, &b, &out, sum).unwrap();
     let mut made = vec![0; out.bytes()];
     gpu.download(out.at, &mut made).unwrap();

@@ -1,11 +1,11 @@
 //! Times of kernels, by events on the stream: what a profile of a device consists of.
 //!
 //! A call of the engine, or a step of a program, is one row, with all kernels that it launches and
-//! the copies before them. While nobody profiles, a call costs one load of a flag.
+//! the copies before them. While profiling is off, a call costs one load of a flag.
 
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle};
-use crate::loops::Operand;
+use crate::gpu::{Gpu, LibraryHandle};
+use crate::loops::StridedOperand;
 use pullback_ir::{KernelTime, Line, Result};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,29 +15,29 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 pub(crate) struct Profile {
     on: AtomicBool,
-    calls: Mutex<Vec<Timed>>,
+    calls: Mutex<Vec<TimedCall>>,
 }
 
 /// A call, between two events.
-struct Timed {
+struct TimedCall {
     call: KernelTime,
-    events: [Handle; 2],
+    events: [LibraryHandle; 2],
 }
 
 /// What a call does, for a profile.
-pub(crate) struct Described<'a> {
+pub(crate) struct CallDescription<'a> {
     pub kernel: &'a str,
-    pub inputs: &'a [Operand],
-    pub outputs: &'a [Operand],
+    pub inputs: &'a [StridedOperand],
+    pub outputs: &'a [StridedOperand],
     pub at: Option<Line>,
 }
 
-impl Described<'_> {
+impl CallDescription<'_> {
     /// The row, without a time.
     pub fn call(&self) -> KernelTime {
         let all = || self.inputs.iter().chain(self.outputs);
-        let named = |all: &[Operand]| {
-            let shape = |x: &Operand| {
+        let named = |all: &[StridedOperand]| {
+            let shape = |x: &StridedOperand| {
                 let axes: Vec<String> = x.shape.iter().map(usize::to_string).collect();
                 format!("{}[{}]", x.dtype, axes.join(","))
             };
@@ -46,7 +46,7 @@ impl Described<'_> {
         let operations = match (self.kernel, self.inputs) {
             (name, [a, ..]) if name.starts_with("dot") => {
                 let inner = a.shape.last().copied().unwrap_or(1);
-                2 * inner * self.outputs.iter().map(Operand::len).sum::<usize>()
+                2 * inner * self.outputs.iter().map(StridedOperand::len).sum::<usize>()
             }
             _ => 0,
         };
@@ -54,7 +54,7 @@ impl Described<'_> {
             kernel: self.kernel.to_string(),
             operands: format!("{} -> {}", named(self.inputs), named(self.outputs)),
             milliseconds: 0.0,
-            bytes: all().map(Operand::distinct_bytes).sum(),
+            bytes: all().map(StridedOperand::distinct_bytes).sum(),
             operations,
             at: self.at,
         }
@@ -71,7 +71,11 @@ impl Profile {
 impl Gpu {
     /// Runs something, with a row in the profile if there is one.
     #[inline]
-    pub fn timed(&self, what: &Described<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub fn timed(
+        &self,
+        what: &CallDescription<'_>,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         match self.profile.is_on() && !in_dry_run() {
             false => run(),
             true => self.with_events(what, run),
@@ -79,24 +83,28 @@ impl Gpu {
     }
 
     #[cold]
-    fn with_events(&self, what: &Described<'_>, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn with_events(
+        &self,
+        what: &CallDescription<'_>,
+        run: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         // What waits is not a part of it.
         self.enter();
         let start = self.event()?;
         let done = run();
         let end = self.event()?;
-        let timed = Timed { call: what.call(), events: [start, end] };
+        let timed = TimedCall { call: what.call(), events: [start, end] };
         self.profile.calls.lock().unwrap_or_else(PoisonError::into_inner).push(timed);
         done
     }
 
-    fn event(&self) -> Result<Handle> {
+    fn event(&self) -> Result<LibraryHandle> {
         let mut event = null_mut();
         // SAFETY: writes one handle; without flags an event keeps its time.
         self.ok("profile", unsafe { (self.driver.cuEventCreate)(&mut event, 0) })?;
         // SAFETY: the event was just made in this context, and the stream lives as long as it.
         self.ok("profile", unsafe { (self.driver.cuEventRecord)(event, self.stream.0) })?;
-        Ok(Handle(event))
+        Ok(LibraryHandle(event))
     }
 
     /// Times calls from now on.
@@ -113,7 +121,7 @@ impl Gpu {
         let mut calls = self.profile.calls.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the stream lives as long as the process.
         self.ok("profile", unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) })?;
-        let time = |Timed { mut call, events: [start, end] }: Timed| {
+        let time = |TimedCall { mut call, events: [start, end] }: TimedCall| {
             let mut time = 0.0f32;
             // SAFETY: both events were recorded and have passed, and are used for the last time.
             unsafe {

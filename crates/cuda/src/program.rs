@@ -3,17 +3,17 @@
 //! Steps are made once; a run adds base addresses. A loop or a conditional is a step that runs
 //! other programs, and reads its condition on the host: the only place where a program waits.
 
-use crate::dry_run::{self, DryStep, Kind, Report};
-use crate::flow::FlowCode;
+use crate::dry_run::{self, DryRunReport, DryStep, PreparationKind};
+use crate::flow::CudaFlow;
 use crate::gpu::Gpu;
-use crate::graph::{Graphs, Ran, captures_into};
-use crate::loops::{Loop, Operand};
-use crate::lowering::{Compiler, held_copies};
-use crate::nccl::{self, Flight};
-use crate::profile::Described;
+use crate::graph::{GraphRun, Graphs, captures_into};
+use crate::host_copies::{self, HostCopies};
+use crate::loops::{Loop, StridedOperand};
+use crate::lowering::{Lowering, held_copies};
+use crate::nccl::{self, NcclFlight};
+use crate::profile::CallDescription;
 use crate::staging::Staging;
-use crate::trips::{self, Trips};
-use crate::update::{How, Updates};
+use crate::update::{OptimizerKind, Updates};
 use crate::{ops, product, report};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
@@ -30,24 +30,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 const MOST_UNROLLED: usize = 20_000;
 
 /// A program that is ready to run.
-pub(crate) struct Prepared {
+pub(crate) struct CudaProgram {
     gpu: Arc<Gpu>,
     planned: Arc<Planned>,
-    code: Code,
+    code: StepCode,
     steps: Vec<Step>,
     /// Of the inputs, and of the outputs.
     staging: [Staging; 2],
     /// What was made before the first call.
-    made: Report,
+    dry_run: DryRunReport,
     /// The copies of a run step by step, which is not at its end.
-    trips: Option<Trips>,
+    trips: Option<HostCopies>,
 }
 
 /// The steps of a program, and its constants.
-pub(crate) struct Code {
+pub(crate) struct StepCode {
     pub steps: Vec<CodeStep>,
     /// Locked for a run: a loop runs the programs inside it many times.
-    pub parts: Mutex<Vec<Part>>,
+    pub parts: Mutex<Vec<LaunchGroup>>,
     /// How many collectives it starts.
     flights: usize,
     /// How many copies to the host and back, and how many bytes are there.
@@ -57,7 +57,7 @@ pub(crate) struct Code {
 }
 
 /// Steps that are launched together as a CUDA graph, or one by one.
-pub(crate) struct Part {
+pub(crate) struct LaunchGroup {
     pub steps: Range<usize>,
     /// None: they cannot be captured.
     pub graphs: Option<Graphs>,
@@ -65,13 +65,13 @@ pub(crate) struct Part {
 
 pub(crate) struct CodeStep {
     pub equation: usize,
-    pub action: Action,
-    pub inputs: Vec<Place>,
-    pub outputs: Vec<Place>,
+    pub action: StepAction,
+    pub inputs: Vec<BasedOperand>,
+    pub outputs: Vec<BasedOperand>,
     pub at: Option<Line>,
 }
 
-pub(crate) enum Action {
+pub(crate) enum StepAction {
     Op(Op),
     Region(Arc<Region>, Vec<Value>),
     /// The product of two matrices, added to the result.
@@ -79,7 +79,7 @@ pub(crate) enum Action {
     /// … or with a bias, the third operand, if there is one, and rounded to the dtype of the
     /// result.
     WideProduct,
-    Flow(Box<FlowCode>),
+    Flow(Box<CudaFlow>),
     /// Starts a collective, which runs beside the steps up to its wait: its number.
     Start(Arc<CollectiveOp>, usize),
     Wait(usize),
@@ -89,37 +89,37 @@ pub(crate) enum Action {
 }
 
 /// What a run has begun.
-struct Running {
+struct RunState {
     /// The collectives that were started and not waited for. Those that are left when it ends, also
     /// by an error, are waited for when this is dropped, before the memory of the run is used
     /// again.
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<NcclFlight>>,
     /// The copies of values that wait on the host, if there are any.
-    trips: Option<Trips>,
+    trips: Option<HostCopies>,
     /// Steps of optimisers, and casts, that are not in the stream yet: those that follow one
     /// another are one kernel.
     updates: Updates,
 }
 
-impl Running {
+impl RunState {
     /// The addresses with that of the host's memory, if there is any.
-    fn bases(&self, bases: &Addresses) -> Option<Addresses> {
-        self.trips.as_ref().map(|trips| Addresses { host: trips.at(), ..bases.clone() })
+    fn bases(&self, bases: &BaseAddresses) -> Option<BaseAddresses> {
+        self.trips.as_ref().map(|trips| BaseAddresses { host: trips.at(), ..bases.clone() })
     }
 }
 
 /// Memory seen through strides, from a base on.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct BasedOperand {
     base: Base,
     /// Bytes from the base to the element at index 0, 0, …; wraps if it is before.
     start: usize,
-    pub operand: Operand,
+    pub operand: StridedOperand,
 }
 
 /// The base addresses of a run.
 #[derive(Clone)]
-pub(crate) struct Addresses {
+pub(crate) struct BaseAddresses {
     pub arena: DevicePtr,
     pub constants: DevicePtr,
     /// Memory of the host.
@@ -128,11 +128,11 @@ pub(crate) struct Addresses {
     pub outputs: Vec<DevicePtr>,
 }
 
-impl Place {
-    pub fn new(base: Base, start: usize, layout: &Layout, dtype: DType) -> Place {
+impl BasedOperand {
+    pub fn new(base: Base, start: usize, layout: &Layout, dtype: DType) -> BasedOperand {
         let first = layout.offset.wrapping_mul(dtype.size());
-        let operand = Operand::new(0, dtype, &layout.shape, &layout.strides);
-        Place { base, start: start.wrapping_add(first), operand }
+        let operand = StridedOperand::new(0, dtype, &layout.shape, &layout.strides);
+        BasedOperand { base, start: start.wrapping_add(first), operand }
     }
 
     /// Whether its elements are next to each other.
@@ -140,7 +140,7 @@ impl Place {
         self.operand.is_dense()
     }
 
-    fn operand(&self, bases: &Addresses) -> Operand {
+    fn operand(&self, bases: &BaseAddresses) -> StridedOperand {
         let base = match self.base {
             Base::Arena => bases.arena,
             Base::Constants => bases.constants,
@@ -148,7 +148,7 @@ impl Place {
             Base::Input(i) => bases.inputs[i],
             Base::Output(k) => bases.outputs[k],
         };
-        Operand { at: base.wrapping_add(self.start as u64), ..self.operand.clone() }
+        StridedOperand { at: base.wrapping_add(self.start as u64), ..self.operand.clone() }
     }
 
     fn spec(&self, device: pullback_ir::Device) -> Spec {
@@ -156,7 +156,7 @@ impl Place {
     }
 }
 
-impl Drop for Code {
+impl Drop for StepCode {
     fn drop(&mut self) {
         if self.constants != 0 {
             self.gpu.free(self.constants);
@@ -164,9 +164,9 @@ impl Drop for Code {
     }
 }
 
-impl Prepared {
-    pub fn new(gpu: &Arc<Gpu>, planned: &Arc<Planned>) -> Result<Prepared> {
-        let code = Code::new(gpu, planned.program(), planned.plan())?;
+impl CudaProgram {
+    pub fn new(gpu: &Arc<Gpu>, planned: &Arc<Planned>) -> Result<CudaProgram> {
+        let code = StepCode::new(gpu, planned.program(), planned.plan())?;
         let device = pullback_ir::Device::Cuda(gpu.number);
         let step = |s: &CodeStep| Step {
             equation: s.equation,
@@ -187,11 +187,11 @@ impl Prepared {
         let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
         let made = dry_run::run_dry(gpu, code.dry_steps());
         let (gpu, planned) = (gpu.clone(), planned.clone());
-        Ok(Prepared { gpu, planned, code, steps, staging, made, trips: None })
+        Ok(CudaProgram { gpu, planned, code, steps, staging, dry_run: made, trips: None })
     }
 }
 
-impl DeviceProgram for Prepared {
+impl DeviceProgram for CudaProgram {
     fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -201,7 +201,7 @@ impl DeviceProgram for Prepared {
         for (&(k, _), &at) in self.planned.fresh().iter().zip(memory.outputs) {
             outputs[k] = at;
         }
-        let mut bases = Addresses {
+        let mut bases = BaseAddresses {
             arena: memory.arena,
             constants: self.code.constants,
             host: 0,
@@ -225,7 +225,7 @@ impl DeviceProgram for Prepared {
                 let bases = running.bases(&bases).unwrap_or(bases);
                 step.run(&self.gpu, &bases, &mut running)?;
                 // So is a copy.
-                if let (Action::CopyStart(_, copy), Some(trips)) =
+                if let (StepAction::CopyStart(_, copy), Some(trips)) =
                     (&step.action, &mut running.trips)
                 {
                     trips.end(*copy)?;
@@ -238,7 +238,7 @@ impl DeviceProgram for Prepared {
     }
 
     fn made(&self) -> Option<String> {
-        self.made.words()
+        self.dry_run.words()
     }
 
     fn notes(&self) -> Vec<String> {
@@ -257,20 +257,26 @@ impl DeviceProgram for Prepared {
     }
 }
 
-impl Code {
-    pub fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<Code> {
+impl StepCode {
+    pub fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<StepCode> {
         let (held, bytes) = held_copies(program, plan);
         let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
         let (steps, parts) = (Vec::new(), Mutex::default());
-        let copies = program.equations.iter().filter(|e| trips::starts(&e.op)).count();
+        let copies = program.equations.iter().filter(|e| host_copies::starts(&e.op)).count();
         let copies = (copies, plan.host);
-        let mut code = Code { steps, parts, flights: 0, copies, constants, gpu: gpu.clone() };
-        let compiler = Compiler { gpu: Some(gpu), program, plan, held };
+        let mut code = StepCode { steps, parts, flights: 0, copies, constants, gpu: gpu.clone() };
+        let compiler = Lowering { gpu: Some(gpu), program, plan, copies: held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
                 let location = &plan.locations[equation.outputs[0].index()];
                 let at = constants + location.start as u64;
-                ops::run(gpu, &equation.op, &[], &[Operand::dense(at, *dtype, &[])], equation.at)?;
+                ops::run(
+                    gpu,
+                    &equation.op,
+                    &[],
+                    &[StridedOperand::dense(at, *dtype, &[])],
+                    equation.at,
+                )?;
             } else {
                 compiler.equation(e, &mut code.steps)?;
             }
@@ -290,7 +296,7 @@ impl Code {
         };
         let inputs = most(|base| if let Base::Input(i) = base { Some(*i) } else { None });
         let outputs = most(|base| if let Base::Output(k) = base { Some(*k) } else { None });
-        let bases = Arc::new(Addresses {
+        let bases = Arc::new(BaseAddresses {
             arena: dry_run::block(0),
             constants: dry_run::block(1),
             host: 0,
@@ -300,28 +306,29 @@ impl Code {
         let mut all = Vec::new();
         for step in &self.steps {
             let Some(kind) = step.kind() else { continue };
-            let of = |all: &[Place]| all.iter().map(|p| p.operand(&bases)).collect::<Vec<_>>();
+            let of =
+                |all: &[BasedOperand]| all.iter().map(|p| p.operand(&bases)).collect::<Vec<_>>();
             let operands = [of(&step.inputs), of(&step.outputs)].concat();
             let like = step.likeness(&operands);
             let (gpu, bases) = (&self.gpu, bases.clone());
             let run = Box::new(move || step.dry_run(gpu, &bases));
             all.push(DryStep { kind, like, run });
-            if let Action::Flow(flow) = &step.action {
-                all.extend(flow.codes.iter().flat_map(Code::dry_steps));
+            if let StepAction::Flow(flow) = &step.action {
+                all.extend(flow.codes.iter().flat_map(StepCode::dry_steps));
             }
         }
         all
     }
 
     /// A run, which goes on with these copies, or has its own.
-    fn begin(&self, trips: Option<Trips>) -> Result<Running> {
+    fn begin(&self, trips: Option<HostCopies>) -> Result<RunState> {
         let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
         let trips = match (self.copies, trips) {
             ((0, _), _) => None,
             (_, Some(trips)) => Some(trips),
-            ((copies, bytes), None) => Some(Trips::new(&self.gpu, bytes, copies)?),
+            ((copies, bytes), None) => Some(HostCopies::new(&self.gpu, bytes, copies)?),
         };
-        Ok(Running { flights, trips, updates: Updates::default() })
+        Ok(RunState { flights, trips, updates: Updates::default() })
     }
 
     /// Whether several steps may become one launch.
@@ -330,7 +337,7 @@ impl Code {
         parts.iter().any(|part| part.graphs.is_some() && part.steps.len() > 1)
     }
 
-    pub fn run(&self, bases: &Addresses) -> Result<()> {
+    pub fn run(&self, bases: &BaseAddresses) -> Result<()> {
         let mut running = self.begin(None)?;
         let (gpu, steps) = (&self.gpu, &self.steps);
         let with_host = running.bases(bases);
@@ -353,12 +360,12 @@ impl Code {
             };
             let ran = match &mut part.graphs {
                 Some(graphs) => graphs.run(gpu, &bases.key(), range.clone(), &mut run)?,
-                None => range.clone().try_for_each(run).map(|()| Ran::Plainly)?,
+                None => range.clone().try_for_each(run).map(|()| GraphRun::Plainly)?,
             };
             match ran {
-                Ran::Replayed | Ran::Plainly => at += 1,
+                GraphRun::Replayed | GraphRun::Plainly => at += 1,
                 // Nothing of the part has run: again, with this step by itself.
-                Ran::Refused(step) => {
+                GraphRun::Refused(step) => {
                     parts.splice(at..=at, parts_between(range, vec![step]));
                 }
             }
@@ -368,21 +375,21 @@ impl Code {
 }
 
 /// Parts between steps that run by themselves.
-fn parts_between(steps: Range<usize>, alone: Vec<usize>) -> Vec<Part> {
+fn parts_between(steps: Range<usize>, alone: Vec<usize>) -> Vec<LaunchGroup> {
     let (mut parts, mut start) = (Vec::new(), steps.start);
     for next in alone.into_iter().chain([steps.end]) {
         if start < next {
-            parts.push(Part { steps: start..next, graphs: Some(Graphs::default()) });
+            parts.push(LaunchGroup { steps: start..next, graphs: Some(Graphs::default()) });
         }
         if next < steps.end {
-            parts.push(Part { steps: next..next + 1, graphs: None });
+            parts.push(LaunchGroup { steps: next..next + 1, graphs: None });
         }
         start = next + 1;
     }
     parts
 }
 
-impl Addresses {
+impl BaseAddresses {
     fn key(&self) -> SmallVec<[u64; 16]> {
         let first = [self.arena, self.constants];
         first.iter().chain(&self.inputs).chain(&self.outputs).copied().collect()
@@ -392,14 +399,14 @@ impl Addresses {
 impl CodeStep {
     pub fn name(&self) -> &str {
         match &self.action {
-            Action::Op(op) => op.name(),
-            Action::Region(..) => "region",
-            Action::AddProduct => "dot_add",
-            Action::WideProduct => "dot_region",
-            Action::Flow(flow) => flow.flow.name(),
-            Action::Start(of, _) => of.collective.name(),
-            Action::Wait(_) => "wait",
-            Action::CopyStart(way, _) | Action::CopyEnd(way, _) => way.name(),
+            StepAction::Op(op) => op.name(),
+            StepAction::Region(..) => "region",
+            StepAction::AddProduct => "dot_add",
+            StepAction::WideProduct => "dot_region",
+            StepAction::Flow(flow) => flow.flow.name(),
+            StepAction::Start(of, _) => of.collective.name(),
+            StepAction::Wait(_) => "wait",
+            StepAction::CopyStart(way, _) | StepAction::CopyEnd(way, _) => way.name(),
         }
     }
 
@@ -408,12 +415,12 @@ impl CodeStep {
     /// by trying.
     fn may_be_captured(&self) -> bool {
         match &self.action {
-            Action::Op(_) | Action::Region(..) => true,
-            Action::AddProduct | Action::WideProduct => true,
-            Action::Start(..) | Action::Wait(_) => false,
+            StepAction::Op(_) | StepAction::Region(..) => true,
+            StepAction::AddProduct | StepAction::WideProduct => true,
+            StepAction::Start(..) | StepAction::Wait(_) => false,
             // Between graphs, on streams and addresses that no graph has to know.
-            Action::CopyStart(..) | Action::CopyEnd(..) => false,
-            Action::Flow(flow) => match &*flow.flow {
+            StepAction::CopyStart(..) | StepAction::CopyEnd(..) => false,
+            StepAction::Flow(flow) => match &*flow.flow {
                 Flow::Cond { .. } | Flow::While { .. } => false,
                 // Unrolled.
                 Flow::Scan(scan) => {
@@ -429,39 +436,43 @@ impl CodeStep {
     }
 
     /// What it needs most; none of a collective, which has no kernel of ours.
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<PreparationKind> {
         match &self.action {
-            Action::Op(Op::Conv(_)) => Some(Kind::Plans),
-            Action::Op(Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_))) => {
-                Some(Kind::Plans)
+            StepAction::Op(Op::Conv(_)) => Some(PreparationKind::Plans),
+            StepAction::Op(Op::Fused(Fused::Attention(_) | Fused::AttentionVjp(_))) => {
+                Some(PreparationKind::Plans)
             }
-            Action::Op(Op::Dot) | Action::AddProduct | Action::WideProduct => Some(Kind::Products),
-            Action::Op(Op::Collective(_)) | Action::Start(..) | Action::Wait(_) => None,
-            Action::Op(_) | Action::Region(..) | Action::Flow(_) => Some(Kind::Kernels),
-            Action::CopyStart(..) | Action::CopyEnd(..) => None,
+            StepAction::Op(Op::Dot) | StepAction::AddProduct | StepAction::WideProduct => {
+                Some(PreparationKind::Products)
+            }
+            StepAction::Op(Op::Collective(_)) | StepAction::Start(..) | StepAction::Wait(_) => None,
+            StepAction::Op(_) | StepAction::Region(..) | StepAction::Flow(_) => {
+                Some(PreparationKind::Kernels)
+            }
+            StepAction::CopyStart(..) | StepAction::CopyEnd(..) => None,
         }
     }
 
-    fn likeness(&self, operands: &[Operand]) -> u64 {
+    fn likeness(&self, operands: &[StridedOperand]) -> u64 {
         let what = match &self.action {
-            Action::Op(op) => (0, Some(op), None),
-            Action::Region(region, _) => (1, None, Some(region)),
-            Action::AddProduct => (2, None, None),
-            Action::WideProduct => (3, None, None),
-            Action::Flow(_) | Action::Start(..) | Action::Wait(_) => (4, None, None),
-            Action::CopyStart(..) | Action::CopyEnd(..) => (5, None, None),
+            StepAction::Op(op) => (0, Some(op), None),
+            StepAction::Region(region, _) => (1, None, Some(region)),
+            StepAction::AddProduct => (2, None, None),
+            StepAction::WideProduct => (3, None, None),
+            StepAction::Flow(_) | StepAction::Start(..) | StepAction::Wait(_) => (4, None, None),
+            StepAction::CopyStart(..) | StepAction::CopyEnd(..) => (5, None, None),
         };
         dry_run::likeness(what, operands.iter())
     }
 
     /// Runs it in a thread that makes a dry run.
-    fn dry_run(&self, gpu: &Arc<Gpu>, bases: &Addresses) {
-        if let Action::Flow(_) = &self.action {
+    fn dry_run(&self, gpu: &Arc<Gpu>, bases: &BaseAddresses) {
+        if let StepAction::Flow(_) = &self.action {
             // The programs inside have steps of their own.
             return;
         }
         let (flights, updates) = (Vec::new(), Updates::default());
-        let mut running = Running { flights, trips: None, updates };
+        let mut running = RunState { flights, trips: None, updates };
         let run = || self.run(gpu, bases, &mut running).and_then(|()| running.updates.flush(gpu));
         // An error is that of the call that runs it, as is a panic of a user's code.
         let _ = catch_unwind(AssertUnwindSafe(run));
@@ -469,62 +480,62 @@ impl CodeStep {
 
     /// Its operands and results, all memory beginning at an address that is aligned as on the
     /// device.
-    pub fn somewhere(&self) -> [Vec<Operand>; 2] {
+    pub fn somewhere(&self) -> [Vec<StridedOperand>; 2] {
         const ALIGNED: u64 = 1 << 40;
-        let at = |place: &Place| Operand {
+        let at = |place: &BasedOperand| StridedOperand {
             at: ALIGNED.wrapping_add(place.start as u64),
             ..place.operand.clone()
         };
         [&self.inputs, &self.outputs].map(|all| all.iter().map(at).collect())
     }
 
-    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, running: &mut Running) -> Result<()> {
+    fn run(&self, gpu: &Arc<Gpu>, bases: &BaseAddresses, running: &mut RunState) -> Result<()> {
         let operands =
-            |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
+            |all: &[BasedOperand]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
         // Steps of optimisers, and casts, wait for those that follow.
         let waits = match &self.action {
-            Action::Op(Op::Fused(of)) => match How::of(*of) {
+            StepAction::Op(Op::Fused(of)) => match OptimizerKind::of(*of) {
                 Some(how) => running.updates.add(gpu, how, &x, &out, self.at)?,
                 None => false,
             },
-            Action::Op(Op::Cast(_)) => running.updates.cast(gpu, &x[0], &out[0], self.at)?,
+            StepAction::Op(Op::Cast(_)) => running.updates.cast(gpu, &x[0], &out[0], self.at)?,
             _ => false,
         };
         if waits {
             return Ok(());
         }
         running.updates.flush(gpu)?;
-        let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
+        let what = CallDescription { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
         let mut run = || match &self.action {
-            Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
-            Action::Region(region, values) => region_loop(gpu, region, values, &x, &out),
-            Action::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
-            Action::WideProduct => product::dot_with_bias(gpu, &x[0], &x[1], &out[0], x.get(2)),
-            Action::Flow(flow) => flow.run(gpu, &x, &out, bases),
-            Action::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
+            StepAction::Op(op) => ops::run(gpu, op, &x, &out, self.at),
+            StepAction::Region(region, values) => region_loop(gpu, region, values, &x, &out),
+            StepAction::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
+            StepAction::WideProduct => product::dot_with_bias(gpu, &x[0], &x[1], &out[0], x.get(2)),
+            StepAction::Flow(flow) => flow.run(gpu, &x, &out, bases),
+            StepAction::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
                 Some(flight) => {
                     running.flights[*number] = Some(flight);
                     Ok(())
                 }
                 None => ops::run(gpu, &Op::Collective(of.clone()), &x, &out, self.at),
             },
-            Action::Wait(number) => match running.flights[*number].take() {
+            StepAction::Wait(number) => match running.flights[*number].take() {
                 Some(mut flight) => flight.wait(),
                 None => Ok(()),
             },
-            Action::CopyStart(way, number) => match &mut running.trips {
+            StepAction::CopyStart(way, number) => match &mut running.trips {
                 Some(trips) => trips.start(*way, *number, &x[0], &out[0]),
                 None => Ok(()),
             },
-            Action::CopyEnd(_, number) => match &mut running.trips {
+            StepAction::CopyEnd(_, number) => match &mut running.trips {
                 Some(trips) => trips.end(*number),
                 None => Ok(()),
             },
         };
         let done = match &self.action {
             // Its steps have rows of their own; copies beside the queue take none of its time.
-            Action::Flow(_) | Action::CopyStart(..) | Action::CopyEnd(..) => run(),
+            StepAction::Flow(_) | StepAction::CopyStart(..) | StepAction::CopyEnd(..) => run(),
             _ => gpu.timed(&what, run),
         };
         done.map_err(|error| self.located(error))
@@ -547,8 +558,8 @@ pub(crate) fn region_loop(
     gpu: &Gpu,
     region: &Region,
     values: &[Value],
-    x: &[Operand],
-    out: &[Operand],
+    x: &[StridedOperand],
+    out: &[StridedOperand],
 ) -> Result<()> {
     with_loop(region, values, x, out, |of, columns| of.run_region(gpu, columns))
 }
@@ -557,24 +568,24 @@ pub(crate) fn region_loop(
 pub(crate) fn with_loop<R>(
     region: &Region,
     values: &[Value],
-    x: &[Operand],
-    out: &[Operand],
-    f: impl FnOnce(&Loop<'_>, &[(usize, Operand)]) -> R,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+    f: impl FnOnce(&Loop<'_>, &[(usize, StridedOperand)]) -> R,
 ) -> R {
     let mut inputs = Vec::with_capacity(x.len());
     for (x, load) in x.iter().zip(&region.inputs) {
         let layout = &load.layout;
-        inputs.push(x.from(layout.offset as isize).seen(&layout.shape, &layout.strides));
+        inputs.push(x.from(layout.offset as isize).as_strided(&layout.shape, &layout.strides));
     }
     // The key of random numbers has no layout of the domain: its address alone is used.
     for inst in &region.body {
         if let pullback_ir::Inst::Random(_, key, _) = inst {
             let none = vec![0; region.shape.len()];
-            inputs[*key] = x[*key].seen(&region.shape, &none);
+            inputs[*key] = x[*key].as_strided(&region.shape, &none);
         }
     }
     let results = region.outputs.iter().chain(&region.columns).copied();
-    let mut outputs: Vec<(usize, Operand)> = results.zip(out.iter().cloned()).collect();
+    let mut outputs: Vec<(usize, StridedOperand)> = results.zip(out.iter().cloned()).collect();
     let columns = outputs.split_off(region.outputs.len());
     let of = Loop {
         shape: &region.shape,

@@ -29,13 +29,13 @@
 //! Numbers (`Op::Literal`) are passed by value to regions, so that a kernel does not depend on
 //! them, and written to their memory only if they are still needed when the region runs.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::gpu::Gpu;
-use crate::loops::{Loop, Operand};
+use crate::loops::{Loop, StridedOperand};
 use crate::ops;
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::text::{THREADS, text};
-use crate::update::{How, Updates};
+use crate::update::{OptimizerKind, Updates};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Line, Op, Result, Scalar, Value, element_count};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -55,59 +55,59 @@ const RESULTS: usize = 10;
 const NUMBERS: usize = 64;
 
 /// The ops that wait.
-pub(crate) struct Queue {
-    calls: Vec<Waiting>,
+pub(crate) struct LaunchQueue {
+    calls: Vec<QueuedCall>,
     body: Vec<Inst>,
     values: Vec<Value>,
-    inputs: Vec<Operand>,
+    inputs: Vec<StridedOperand>,
     /// Bit `k`: input `k` is a number that is passed by value.
     immediate: u64,
-    outputs: Vec<Output>,
+    outputs: Vec<QueuedOutput>,
     /// Elements of every result.
     count: usize,
     /// Their axes, if an operand is broadcast along some.
     shape: Option<SmallVec<[usize; 4]>>,
     /// Numbers whose memory is not written yet.
-    numbers: Vec<Number>,
+    numbers: Vec<QueuedScalar>,
     /// Steps of optimisers: either these wait or the others.
     updates: Updates,
     owner: Option<ThreadId>,
-    seen: FxHashMap<u64, u8>,
+    occurrences: FxHashMap<u64, u8>,
     often: u8,
 }
 
 /// A call, as it was made.
-struct Waiting {
+struct QueuedCall {
     op: Op,
-    inputs: SmallVec<[Operand; 3]>,
+    inputs: SmallVec<[StridedOperand; 3]>,
     /// Bit `k`: input `k` is a number that is passed by value.
     immediate: u64,
-    output: Operand,
+    output: StridedOperand,
     at: Option<Line>,
 }
 
 /// Where the value of an instruction goes.
-struct Output {
+struct QueuedOutput {
     value: usize,
-    to: Operand,
+    to: StridedOperand,
 }
 
-struct Number {
+struct QueuedScalar {
     at: DevicePtr,
     dtype: DType,
     bits: u64,
 }
 
 /// What an operand is to the region.
-enum Source {
+enum RegionSource {
     Value(usize),
     /// Memory, or the bits of a number.
-    Memory(Operand),
-    Number(Operand),
+    Memory(StridedOperand),
+    Number(StridedOperand),
 }
 
 /// Bytes from the first to the last element; operands of regions have no negative strides.
-fn extent(x: &Operand) -> (DevicePtr, DevicePtr) {
+fn extent(x: &StridedOperand) -> (DevicePtr, DevicePtr) {
     let mut last = 0;
     for (&n, &s) in x.shape.iter().zip(&x.strides) {
         last += n.saturating_sub(1) * s.unsigned_abs();
@@ -115,7 +115,7 @@ fn extent(x: &Operand) -> (DevicePtr, DevicePtr) {
     (x.at, x.at + ((last + 1) * x.dtype.size()) as u64)
 }
 
-fn overlap(a: &Operand, b: &Operand) -> bool {
+fn overlap(a: &StridedOperand, b: &StridedOperand) -> bool {
     let (a, b) = (extent(a), extent(b));
     a.0 < b.1 && b.0 < a.1
 }
@@ -138,12 +138,12 @@ pub(crate) fn bits(value: Scalar, dtype: DType) -> u64 {
     }
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
+impl Default for LaunchQueue {
+    fn default() -> LaunchQueue {
         // For tests: `1` compiles every region at once, `0` none.
         let often: Option<u8> =
             std::env::var("PULLBACK_CUDA_REGIONS").ok().and_then(|v| v.parse().ok());
-        Queue {
+        LaunchQueue {
             calls: Vec::new(),
             body: Vec::new(),
             values: Vec::new(),
@@ -155,13 +155,13 @@ impl Default for Queue {
             numbers: Vec::new(),
             updates: Updates::default(),
             owner: None,
-            seen: FxHashMap::default(),
+            occurrences: FxHashMap::default(),
             often: often.unwrap_or(OFTEN).min(NEVER - 1),
         }
     }
 }
 
-impl Queue {
+impl LaunchQueue {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.numbers.is_empty() && self.updates.is_empty()
@@ -179,7 +179,7 @@ impl Queue {
             self.flush(gpu)?;
         }
         self.numbers.retain(|number| number.at != at);
-        self.numbers.push(Number { at, dtype, bits: bits(value, dtype) });
+        self.numbers.push(QueuedScalar { at, dtype, bits: bits(value, dtype) });
         Ok(())
     }
 
@@ -188,12 +188,12 @@ impl Queue {
         &mut self,
         gpu: &Gpu,
         op: &Op,
-        x: &[Operand],
-        out: &Operand,
+        x: &[StridedOperand],
+        out: &StridedOperand,
         at: Option<Line>,
     ) -> Result<bool> {
         let count = out.len();
-        let negative = |x: &Operand| x.strides.iter().any(|&s| s < 0);
+        let negative = |x: &StridedOperand| x.strides.iter().any(|&s| s < 0);
         if count == 0 || !out.is_dense() || x.iter().any(negative) {
             return Ok(false);
         }
@@ -213,16 +213,16 @@ impl Queue {
         let Some(sources) = sources else { return Ok(false) };
         (self.owner, self.count) = (Some(owner), count);
         let mut call =
-            Waiting { op: op.clone(), inputs: x.into(), immediate: 0, output: out.clone(), at };
+            QueuedCall { op: op.clone(), inputs: x.into(), immediate: 0, output: out.clone(), at };
         let mut of: SmallVec<[usize; 3]> = SmallVec::new();
         for (k, source) in sources.into_iter().enumerate() {
             let (operand, is_number) = match source {
-                Source::Value(v) => {
+                RegionSource::Value(v) => {
                     of.push(v);
                     continue;
                 }
-                Source::Memory(operand) => (operand, false),
-                Source::Number(operand) => {
+                RegionSource::Memory(operand) => (operand, false),
+                RegionSource::Number(operand) => {
                     call.immediate |= 1 << k;
                     call.inputs[k].at = operand.at;
                     (operand, true)
@@ -234,7 +234,7 @@ impl Queue {
         self.values.push(Value { dtype: out.dtype, row: false });
         // Written over: only the last value is stored.
         self.outputs.retain(|output| output.to.at != out.at);
-        self.outputs.push(Output { value: self.body.len() - 1, to: out.clone() });
+        self.outputs.push(QueuedOutput { value: self.body.len() - 1, to: out.clone() });
         self.calls.push(call);
         Ok(true)
     }
@@ -243,8 +243,8 @@ impl Queue {
     pub fn update(
         &mut self,
         gpu: &Gpu,
-        how: How,
-        [x, out]: [&[Operand]; 2],
+        how: OptimizerKind,
+        [x, out]: [&[StridedOperand]; 2],
         at: Option<Line>,
     ) -> Result<bool> {
         if self.updates.is_empty() {
@@ -254,8 +254,8 @@ impl Queue {
     }
 
     /// The value of an operand that is loaded, once.
-    fn load(&mut self, x: Operand, is_number: bool) -> usize {
-        let same = |(k, y): (usize, &Operand)| {
+    fn load(&mut self, x: StridedOperand, is_number: bool) -> usize {
+        let same = |(k, y): (usize, &StridedOperand)| {
             (self.immediate >> k & 1 == 1) == is_number
                 && y.at == x.at
                 && y.dtype == x.dtype
@@ -275,9 +275,13 @@ impl Queue {
     }
 
     /// What the operands of an op are to the region; none if it must run first.
-    fn sources(&mut self, x: &[Operand], out: &Operand) -> Option<SmallVec<[Source; 3]>> {
+    fn sources(
+        &mut self,
+        x: &[StridedOperand],
+        out: &StridedOperand,
+    ) -> Option<SmallVec<[RegionSource; 3]>> {
         let count = out.len();
-        let is_flat = |x: &Operand| x.len() == count && x.is_dense();
+        let is_flat = |x: &StridedOperand| x.len() == count && x.is_dense();
         if self.calls.is_empty() {
             self.shape = None;
         }
@@ -288,20 +292,25 @@ impl Queue {
                 if !single || number.dtype != x.dtype {
                     return None;
                 }
-                sources.push(Source::Number(Operand::new(number.bits, x.dtype, &[], &[])));
+                sources.push(RegionSource::Number(StridedOperand::new(
+                    number.bits,
+                    x.dtype,
+                    &[],
+                    &[],
+                )));
                 continue;
             }
             if let Some(output) = self.outputs.iter().find(|o| overlap(&o.to, x)) {
                 if output.to.at == x.at && output.to.dtype == x.dtype && is_flat(x) {
-                    sources.push(Source::Value(output.value));
+                    sources.push(RegionSource::Value(output.value));
                     continue;
                 }
                 return None;
             }
-            sources.push(Source::Memory(if is_flat(x) {
-                x.seen(&[count], &[1])
+            sources.push(RegionSource::Memory(if is_flat(x) {
+                x.as_strided(&[count], &[1])
             } else if single {
-                x.seen(&[], &[])
+                x.as_strided(&[], &[])
             } else {
                 match &self.shape {
                     None => self.shape = Some(SmallVec::from_slice(&out.shape)),
@@ -312,7 +321,7 @@ impl Queue {
             }));
         }
         // What is read where the result goes is read by the thread that writes it.
-        let apart = |y: &Operand| {
+        let apart = |y: &StridedOperand| {
             let same = y.at == out.at
                 && y.dtype.size() == out.dtype.size()
                 && y.shape[..] == [count]
@@ -321,15 +330,16 @@ impl Queue {
         };
         let stored = self.inputs.iter().enumerate().filter(|(k, _)| self.immediate >> k & 1 == 0);
         let fresh = sources.iter().filter_map(|source| match source {
-            Source::Memory(view) => Some(view),
+            RegionSource::Memory(view) => Some(view),
             _ => None,
         });
         if !stored.map(|(_, y)| y).chain(fresh).all(apart) {
             return None;
         }
-        let written =
-            |o: &Output| o.to.at == out.at && o.to.bytes() == out.bytes() || !overlap(&o.to, out);
-        let number = |n: &Number| overlap(&Operand::dense(n.at, n.dtype, &[]), out);
+        let written = |o: &QueuedOutput| {
+            o.to.at == out.at && o.to.bytes() == out.bytes() || !overlap(&o.to, out)
+        };
+        let number = |n: &QueuedScalar| overlap(&StridedOperand::dense(n.at, n.dtype, &[]), out);
         (self.outputs.iter().all(written) && !self.numbers.iter().any(number)).then_some(sources)
     }
 
@@ -358,7 +368,7 @@ impl Queue {
         }
         // One by one, as they were called.
         for call in &self.calls {
-            let what = Described {
+            let what = CallDescription {
                 kernel: call.op.name(),
                 inputs: &call.inputs,
                 outputs: std::slice::from_ref(&call.output),
@@ -379,8 +389,9 @@ impl Queue {
     fn fused(&mut self, gpu: &Gpu) -> Result<bool> {
         let flat: SmallVec<[usize; 4]> = smallvec![self.count];
         let shape = self.shape.as_ref().unwrap_or(&flat);
-        let inputs: SmallVec<[Operand; 8]> = self.inputs.iter().map(|x| over(x, shape)).collect();
-        let outputs: SmallVec<[(usize, Operand); 4]> =
+        let inputs: SmallVec<[StridedOperand; 8]> =
+            self.inputs.iter().map(|x| over(x, shape)).collect();
+        let outputs: SmallVec<[(usize, StridedOperand); 4]> =
             self.outputs.iter().map(|output| (output.value, over(&output.to, shape))).collect();
         let of = Loop {
             shape,
@@ -392,11 +403,11 @@ impl Queue {
             immediate: self.immediate,
         };
         let (key, blocks, words) = of.elements_call(self.count);
-        let key = Key::Loop(key);
+        let key = KernelKey::Loop(key);
         let launch = |kernel| {
-            let made: SmallVec<[Operand; 4]> = outputs.iter().map(|o| o.1.clone()).collect();
+            let made: SmallVec<[StridedOperand; 4]> = outputs.iter().map(|o| o.1.clone()).collect();
             let at = self.calls.last().and_then(|call| call.at);
-            let what = Described { kernel: "pointwise", inputs: &inputs, outputs: &made, at };
+            let what = CallDescription { kernel: "pointwise", inputs: &inputs, outputs: &made, at };
             gpu.timed(&what, || gpu.launch(kernel, blocks, THREADS, &words)).map(|()| true)
         };
         if let Some(kernel) = gpu.kernels.find(&key) {
@@ -404,8 +415,8 @@ impl Queue {
         }
         let mut hasher = FxHasher::default();
         key.hash(&mut hasher);
-        let seen = self.seen.entry(hasher.finish()).or_insert(0);
-        let Key::Loop(of) = &key else { return Ok(false) };
+        let seen = self.occurrences.entry(hasher.finish()).or_insert(0);
+        let KernelKey::Loop(of) = &key else { return Ok(false) };
         if *seen == NEVER || self.often == 0 {
             return Ok(false);
         }
@@ -424,15 +435,15 @@ impl Queue {
 }
 
 /// An operand of a region over the shape of all: dense, one number, or broadcast already.
-fn over(x: &Operand, shape: &[usize]) -> Operand {
+fn over(x: &StridedOperand, shape: &[usize]) -> StridedOperand {
     if x.shape[..] == *shape {
         return x.clone();
     }
     match x.shape.len() {
-        0 => x.seen(shape, &SmallVec::<[isize; 4]>::from_elem(0, shape.len())),
+        0 => x.as_strided(shape, &SmallVec::<[isize; 4]>::from_elem(0, shape.len())),
         _ => {
             debug_assert_eq!(element_count(shape), x.len());
-            Operand::dense(x.at, x.dtype, shape)
+            StridedOperand::dense(x.at, x.dtype, shape)
         }
     }
 }

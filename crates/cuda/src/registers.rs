@@ -1,12 +1,12 @@
 //! Rows in registers: how they are cut into vectors and threads, and their launch, with sums over
 //! the rows beside.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Scratch};
-use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
+use crate::gpu::{DeviceScratch, Gpu};
+use crate::loops::{InRows, Loop, LoopAxes, NARROW, StridedOperand};
 use crate::ops;
-use crate::text::{Held, LoopForm, LoopText, compute, element};
+use crate::text::{LoopForm, LoopText, RegisterRows, compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -15,14 +15,14 @@ use smallvec::{SmallVec, smallvec};
 const UNITS: usize = 132;
 /// Registers of a multiprocessor, of 4 bytes.
 const REGISTERS: usize = 1 << 16;
-/// Registers of a thread beside what it holds: addresses, indices, values under way.
+/// Registers of a thread beside what it holds: addresses, indices, values in flight.
 const OWN: usize = 32;
 /// Columns that are summed in one pass: `kernels/columns.cu` has as many tables.
 pub(crate) const COLUMNS: usize = 4;
 
 /// Registers that a thread needs for one vector of each operand.
 #[derive(Clone, Copy, Debug, Default)]
-struct Need {
+struct RegisterNeed {
     /// Operands that move with the row.
     moving: usize,
     /// Operands that are the same for all rows.
@@ -31,7 +31,7 @@ struct Need {
     sums: usize,
 }
 
-impl Need {
+impl RegisterNeed {
     fn all(self, count: usize, ahead: bool) -> usize {
         count * (self.moving * if ahead { 2 } else { 1 } + self.still + self.sums)
     }
@@ -39,7 +39,7 @@ impl Need {
 
 /// Threads of a row of so many vectors, the vectors of each, and whether the next row is loaded
 /// ahead: for the fewest idle threads, and otherwise near 256 of them.
-fn cut(vectors: usize, need: Need, ahead: bool) -> Option<(usize, usize, bool)> {
+fn cut(vectors: usize, need: RegisterNeed, ahead: bool) -> Option<(usize, usize, bool)> {
     let fits = |threads: usize, count: usize, ahead: bool| {
         count <= 4 && need.all(count, ahead) <= (REGISTERS / threads - OWN).min(96)
     };
@@ -70,7 +70,7 @@ fn cut(vectors: usize, need: Need, ahead: bool) -> Option<(usize, usize, bool)> 
 impl Loop<'_> {
     /// How rows are held in registers, if they are contiguous and short enough. `columns` are
     /// values that are summed over the rows.
-    pub fn fits_registers(&self, of: &InRows, columns: &[usize]) -> Option<Held> {
+    pub fn fits_registers(&self, of: &InRows, columns: &[usize]) -> Option<RegisterRows> {
         let InRows { outer, inner, width, .. } = of;
         let inputs = self.inputs.len();
         let [(_, of)] = &inner[..] else { return None };
@@ -105,8 +105,8 @@ impl Loop<'_> {
         let read = |kept: bool| along.iter().filter(move |k| loops && is_still(**k) == kept);
         let sum = |v: &usize| vector * self.values[*v].dtype.compute().size() / 4;
         let need = match loops {
-            false => Need { moving: along.iter().map(words).sum(), still: 0, sums: 0 },
-            true => Need {
+            false => RegisterNeed { moving: along.iter().map(words).sum(), still: 0, sums: 0 },
+            true => RegisterNeed {
                 // What is written is not kept.
                 moving: read(false).filter(|k| **k < inputs).map(words).sum(),
                 still: read(true).map(words).sum(),
@@ -117,7 +117,7 @@ impl Loop<'_> {
         // Where nothing is stored or reduced, four rows are loaded at once instead.
         let reduces = self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
         let only_sums = loops && self.outputs.is_empty() && !reduces;
-        let need = Need { moving: need.moving * if only_sums { 4 } else { 1 }, ..need };
+        let need = RegisterNeed { moving: need.moving * if only_sums { 4 } else { 1 }, ..need };
         let (threads, count, ahead) = cut(vectors, need, loops && !only_sums)?;
         let own = OWN + need.all(count, ahead) + 2 * vector;
         // Groups of a block add their shares in shared memory.
@@ -133,7 +133,7 @@ impl Loop<'_> {
             true => (REGISTERS / (own * block)).clamp(1, (1024 / block).max(1)),
             false => 0,
         };
-        Some(Held {
+        Some(RegisterRows {
             outer: outer.len().max(1) as u32,
             threads: threads as u32,
             vector: vector as u32,
@@ -150,8 +150,14 @@ impl Loop<'_> {
 
     /// Runs rows that are held in registers. Shares of the sums over the rows are written to
     /// `shares`, one for each block.
-    pub fn run_held(&self, gpu: &Gpu, held: Held, of: &InRows, shares: &[DevicePtr]) -> Result<()> {
-        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
+    pub fn run_held(
+        &self,
+        gpu: &Gpu,
+        held: RegisterRows,
+        of: &InRows,
+        shares: &[DevicePtr],
+    ) -> Result<()> {
+        let none: LoopAxes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
         let outer = if of.outer.is_empty() { &none } else { &of.outer };
         let (rows, width) = (of.rows, of.width);
         let mut words = self.addresses();
@@ -170,7 +176,7 @@ impl Loop<'_> {
     }
 
     /// The blocks and the kernel of rows that are held in registers.
-    pub fn held_call(&self, held: Held, rows: usize, width: usize) -> (usize, LoopText) {
+    pub fn held_call(&self, held: RegisterRows, rows: usize, width: usize) -> (usize, LoopText) {
         let (block, threads) = (held.block as usize, held.threads as usize);
         let grid = match held.columns.is_empty() {
             true => (rows * threads).div_ceil(block),
@@ -183,7 +189,7 @@ impl Loop<'_> {
 
     /// Runs the loop, with sums of values over the rows beside. Where rows do not fit into
     /// registers, these values are stored first.
-    pub fn run_region(&self, gpu: &Gpu, columns: &[(usize, Operand)]) -> Result<()> {
+    pub fn run_region(&self, gpu: &Gpu, columns: &[(usize, StridedOperand)]) -> Result<()> {
         if columns.is_empty() {
             return self.run(gpu);
         }
@@ -191,11 +197,11 @@ impl Loop<'_> {
             return Ok(());
         }
         let mut outputs = self.outputs.to_vec();
-        let mut stored: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
+        let mut stored: SmallVec<[DeviceScratch<'_>; 4]> = SmallVec::new();
         for (v, _) in columns {
             let dtype = self.values[*v].dtype;
             let memory = gpu.scratch(element_count(self.shape) * dtype.size())?;
-            outputs.push((*v, Operand::dense(memory.at, dtype, self.shape)));
+            outputs.push((*v, StridedOperand::dense(memory.at, dtype, self.shape)));
             stored.push(memory);
         }
         Loop { outputs: &outputs, ..*self }.run(gpu)?;
@@ -207,10 +213,14 @@ impl Loop<'_> {
     }
 
     /// How rows are held in registers beside the sums of these values over the rows, if they are.
-    pub fn held_with_columns(&self, rows: &InRows, columns: &[(usize, Operand)]) -> Option<Held> {
+    pub fn held_with_columns(
+        &self,
+        rows: &InRows,
+        columns: &[(usize, StridedOperand)],
+    ) -> Option<RegisterRows> {
         // What `sum_tables` takes.
         let of = self.values[columns.first()?.0].dtype.compute();
-        let same = |(v, y): &(usize, Operand)| {
+        let same = |(v, y): &(usize, StridedOperand)| {
             let value = self.values[*v];
             !value.row && value.dtype.compute() == of && y.dtype.compute() == of && y.is_dense()
         };
@@ -227,14 +237,14 @@ impl Loop<'_> {
     pub fn run_with_columns(
         &self,
         gpu: &Gpu,
-        columns: &[(usize, Operand)],
+        columns: &[(usize, StridedOperand)],
         times: usize,
     ) -> Result<bool> {
         let rows = self.in_rows();
         let Some(held) = self.held_with_columns(&rows, columns) else { return Ok(false) };
         let (of, width) = (self.values[columns[0].0].dtype.compute(), rows.width);
         let blocks = blocks_of(&held, rows.rows);
-        let mut shares: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
+        let mut shares: SmallVec<[DeviceScratch<'_>; 4]> = SmallVec::new();
         for _ in columns {
             shares.push(gpu.scratch(blocks * width * of.size())?);
         }
@@ -246,7 +256,7 @@ impl Loop<'_> {
 }
 
 /// How many blocks take the rows, if each sums columns: as many as a large device runs at once.
-fn blocks_of(held: &Held, rows: usize) -> usize {
+fn blocks_of(held: &RegisterRows, rows: usize) -> usize {
     let groups = (held.block / held.threads) as usize;
     rows.div_ceil(groups).min(UNITS * held.resident as usize)
 }
@@ -256,13 +266,14 @@ fn sum_tables(
     gpu: &Gpu,
     dtype: DType,
     from: &[DevicePtr],
-    to: &[(usize, Operand)],
+    to: &[(usize, StridedOperand)],
     (rows, width): (usize, usize),
 ) -> Result<()> {
     let dtypes: SmallVec<[DType; 4]> =
         [dtype].into_iter().chain(to.iter().map(|(_, to)| to.dtype)).collect();
     let text = || columns_text(&dtypes);
-    let kernel = gpu.kernels.get(gpu, &Key::Named("columns", dtypes.clone(), smallvec![]), text)?;
+    let kernel =
+        gpu.kernels.get(gpu, &KernelKey::Named("columns", dtypes.clone(), smallvec![]), text)?;
     let mut words = [0u64; 2 * COLUMNS + 2];
     for (k, (from, (_, to))) in from.iter().zip(to).enumerate() {
         (words[k], words[COLUMNS + k]) = (*from, to.at);

@@ -2,10 +2,10 @@
 //! of a kernel follows from the plan, and NVRTC, where it is found, says what a thread of it takes.
 
 use crate::compile::usage;
-use crate::loops::{Loop, Operand};
-use crate::lowering::{Compiler, held_copies};
-use crate::profile::Described;
-use crate::program::{Action, CodeStep, with_loop};
+use crate::loops::{Loop, StridedOperand};
+use crate::lowering::{Lowering, held_copies};
+use crate::profile::CallDescription;
+use crate::program::{CodeStep, StepAction, with_loop};
 use crate::text::{LoopForm, LoopText, own_text, text};
 use pullback_ir::pass::plan::{Plan, Planned};
 use pullback_ir::{Inst, KernelCode, KernelUsage, Op, Program, Result, Value, element_count};
@@ -34,27 +34,28 @@ use std::sync::Arc;
 /// # Errors
 /// If a region of the program is invalid.
 pub fn kernels_of(planned: &Planned, chip: u32) -> Result<Vec<KernelCode>> {
-    let mut report = Report { chip, ..Report::default() };
+    let mut report = KernelReport { chip, ..KernelReport::default() };
     report.program(planned.program(), planned.plan(), None)?;
     Ok(report.kernels)
 }
 
 /// The text of a kernel, and what a thread of it takes.
-type Made = (Arc<str>, Option<KernelUsage>);
+type KernelText = (Arc<str>, Option<KernelUsage>);
 
 #[derive(Default)]
-struct Report {
+struct KernelReport {
     chip: u32,
     kernels: Vec<KernelCode>,
     /// By their texts.
-    made: FxHashMap<LoopText, Made>,
+    texts: FxHashMap<LoopText, KernelText>,
 }
 
-impl Report {
+impl KernelReport {
     /// Looks at the steps of a program, which is inside an equation of the whole one, or is it.
     fn program(&mut self, program: &Program, plan: &Plan, inside: Option<usize>) -> Result<()> {
         let (held, _) = held_copies(program, plan);
-        let (compiler, mut steps) = (Compiler { gpu: None, program, plan, held }, Vec::new());
+        let (compiler, mut steps) =
+            (Lowering { gpu: None, program, plan, copies: held }, Vec::new());
         for (e, equation) in program.equations.iter().enumerate() {
             if matches!(equation.op, Op::Literal { .. }) {
                 continue;
@@ -77,16 +78,17 @@ impl Report {
             let equation = inside.unwrap_or(step.equation);
             let [x, out] = step.somewhere();
             let made = match &step.action {
-                Action::Region(region, values) => {
+                StepAction::Region(region, values) => {
                     let key = with_loop(region, values, &x, &out, first_kernel);
-                    key.map(|key| self.made(key, values))
+                    key.map(|key| self.kernel_text(key, values))
                 }
-                Action::Op(_) | Action::AddProduct | Action::WideProduct => None,
-                Action::Flow(_) | Action::Start(..) | Action::Wait(_) => None,
-                Action::CopyStart(..) | Action::CopyEnd(..) => None,
+                StepAction::Op(_) | StepAction::AddProduct | StepAction::WideProduct => None,
+                StepAction::Flow(_) | StepAction::Start(..) | StepAction::Wait(_) => None,
+                StepAction::CopyStart(..) | StepAction::CopyEnd(..) => None,
             };
             let (text, usage) = made.map_or((None, None), |(text, usage)| (Some(text), usage));
-            let what = Described { kernel: step.name(), inputs: &x, outputs: &out, at: step.at };
+            let what =
+                CallDescription { kernel: step.name(), inputs: &x, outputs: &out, at: step.at };
             let call = what.call();
             let same = |known: &&mut KernelCode| {
                 known.kernel == call.kernel
@@ -112,9 +114,9 @@ impl Report {
         }
     }
 
-    fn made(&mut self, key: LoopText, values: &[Value]) -> Made {
+    fn kernel_text(&mut self, key: LoopText, values: &[Value]) -> KernelText {
         let chip = self.chip;
-        let made = self.made.entry(key).or_insert_with_key(|key| {
+        let made = self.texts.entry(key).or_insert_with_key(|key| {
             (own_text(key, values).into(), usage(&text(key, values), chip))
         });
         made.clone()
@@ -123,7 +125,7 @@ impl Report {
 
 /// The kernel that a region launches first: the parts of split rows, and the shares of sums over
 /// the rows, are added by another. `None`: there is nothing to compute.
-pub(crate) fn first_kernel(of: &Loop<'_>, columns: &[(usize, Operand)]) -> Option<LoopText> {
+pub(crate) fn first_kernel(of: &Loop<'_>, columns: &[(usize, StridedOperand)]) -> Option<LoopText> {
     let count = element_count(of.shape);
     if count == 0 {
         return None;
@@ -134,8 +136,9 @@ pub(crate) fn first_kernel(of: &Loop<'_>, columns: &[(usize, Operand)]) -> Optio
     }
     // What is summed is stored first.
     let mut outputs = of.outputs.to_vec();
-    let stored =
-        |(v, _): &(usize, Operand)| (*v, Operand::dense(1 << 40, of.values[*v].dtype, of.shape));
+    let stored = |(v, _): &(usize, StridedOperand)| {
+        (*v, StridedOperand::dense(1 << 40, of.values[*v].dtype, of.shape))
+    };
     outputs.extend(columns.iter().map(stored));
     let of = Loop { outputs: &outputs, ..*of };
     if !of.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))) {

@@ -1,11 +1,11 @@
 //! Loops with reductions along rows, as the text of a kernel: one pass over the row for each level
 //! of reductions, and one more for the results.
 
-use crate::text::{Writer, compute, element, reduction};
+use crate::text::{LoopWriter, compute, element, reduction};
 use pullback_ir::{DType, Inst, Reduction};
 use std::fmt::Write;
 
-impl Writer<'_> {
+impl LoopWriter<'_> {
     /// The reductions of a level: their value, kind and operand.
     pub fn reductions(&self, level: usize) -> Vec<(usize, Reduction, usize)> {
         let of_level =

@@ -3,7 +3,7 @@
 //! Matrices are column-major here, dense, and one after the other. What a factorisation finds wrong
 //! with a matrix is in `info`, a word on the device for each.
 
-use crate::gpu::{Gpu, Handle, Scratch, device_error};
+use crate::gpu::{DeviceScratch, Gpu, LibraryHandle, device_error};
 use pullback_cuda_sys::{Cublas, Cusolver, DevicePtr, Ptr, cublas, cusolver};
 use pullback_ir::{DType, Error, Result};
 use std::ffi::{c_int, c_void};
@@ -15,16 +15,16 @@ pub(crate) struct Solver {
     solver: &'static Cusolver,
     blas: &'static Cublas,
     /// Of cuSOLVER, then of cuBLAS.
-    handles: [Handle; 2],
+    handles: [LibraryHandle; 2],
     /// How Jacobi's method runs, for eigenvalues and for singular values: the defaults.
-    jacobi: [Handle; 2],
+    jacobi: [LibraryHandle; 2],
     /// A handle serves one thread at a time.
     busy: Mutex<()>,
 }
 
 /// Column-major matrices of one size and dtype.
 #[derive(Clone, Copy)]
-pub(crate) struct Batch {
+pub(crate) struct MatrixBatch {
     pub dtype: DType,
     pub count: usize,
     pub m: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Triangles {
 const UPPER: c_int = 1;
 const VECTORS: c_int = 1;
 
-impl Batch {
+impl MatrixBatch {
     fn is_double(&self) -> bool {
         self.dtype == DType::F64
     }
@@ -103,7 +103,7 @@ impl Solver {
         if let Some(code) = codes.iter().find(|&&code| code != 0) {
             return Err(format!("cuSOLVER cannot start (error {code})"));
         }
-        let [a, b, c, d] = made.map(Handle);
+        let [a, b, c, d] = made.map(LibraryHandle);
         Ok(Solver { solver, blas, handles: [a, b], jacobi: [c, d], busy: Mutex::new(()) })
     }
 
@@ -120,9 +120,9 @@ impl Solver {
     fn work<'a>(
         &self,
         gpu: &'a Gpu,
-        of: Batch,
+        of: MatrixBatch,
         ask: impl FnOnce(*mut c_int) -> c_int,
-    ) -> Result<(Scratch<'a>, c_int)> {
+    ) -> Result<(DeviceScratch<'a>, c_int)> {
         let mut elements = 0;
         ok(ask(&mut elements))?;
         let memory = gpu.scratch(elements.max(1) as usize * of.dtype.size())?;
@@ -132,7 +132,7 @@ impl Solver {
     }
 
     /// Cholesky's factorisation of the upper triangle, which holds Lᵀ then.
-    pub fn cholesky(&self, gpu: &Gpu, of: Batch, info: DevicePtr) -> Result<()> {
+    pub fn cholesky(&self, gpu: &Gpu, of: MatrixBatch, info: DevicePtr) -> Result<()> {
         let (_lock, l, n) = (self.lock(gpu), self.solver, of.n as c_int);
         let (size, run) = match of.is_double() {
             true => (l.cusolverDnDpotrf_bufferSize, l.cusolverDnDpotrf),
@@ -150,7 +150,7 @@ impl Solver {
     }
 
     /// L and U in place, and pivots from 1.
-    pub fn lu(&self, gpu: &Gpu, of: Batch, pivots: DevicePtr, info: DevicePtr) -> Result<()> {
+    pub fn lu(&self, gpu: &Gpu, of: MatrixBatch, pivots: DevicePtr, info: DevicePtr) -> Result<()> {
         let (_lock, l, (m, n)) = (self.lock(gpu), self.solver, of.sizes());
         let (size, run) = match of.is_double() {
             true => (l.cusolverDnDgetrf_bufferSize, l.cusolverDnDgetrf),
@@ -173,7 +173,7 @@ impl Solver {
     pub fn qr(
         &self,
         gpu: &Gpu,
-        of: Batch,
+        of: MatrixBatch,
         (q, wide): (DevicePtr, usize),
         info: DevicePtr,
         between: impl FnOnce() -> Result<()>,
@@ -210,7 +210,7 @@ impl Solver {
         let (work, len) = self.work(gpu, of, |to| unsafe {
             size_q(self.handle(), m, columns, k, q, m, taus.at, to)
         })?;
-        let q = Batch { n: wide, at: q, ..of };
+        let q = MatrixBatch { n: wide, at: q, ..of };
         for i in 0..of.count {
             let (a, info) = (q.matrix(i, of.m * wide), word(info, i));
             // SAFETY: as above.
@@ -225,7 +225,7 @@ impl Solver {
     pub fn symmetric(
         &self,
         gpu: &Gpu,
-        of: Batch,
+        of: MatrixBatch,
         values: DevicePtr,
         info: DevicePtr,
     ) -> Result<()> {
@@ -270,13 +270,19 @@ impl Solver {
     }
 
     /// Whether [`Solver::singular`] gives V, with all vectors, and not Vᵀ.
-    pub fn by_jacobi(of: Batch) -> bool {
+    pub fn by_jacobi(of: MatrixBatch) -> bool {
         of.m <= SMALL && of.n <= SMALL
     }
 
     /// The singular values, descending, of matrices with no more columns than rows, with left
     /// vectors as columns and right ones as rows (or as columns, see [`Solver::by_jacobi`]).
-    pub fn singular(&self, gpu: &Gpu, of: Batch, to: Singular, info: DevicePtr) -> Result<()> {
+    pub fn singular(
+        &self,
+        gpu: &Gpu,
+        of: MatrixBatch,
+        to: Singular,
+        info: DevicePtr,
+    ) -> Result<()> {
         let (_lock, l, (m, n), double) = (self.lock(gpu), self.solver, of.sizes(), of.is_double());
         let (h, size) = (self.handle(), of.dtype.size());
         let part = |at: DevicePtr, i: usize, each: usize| at + (i * each * size) as u64;

@@ -16,10 +16,10 @@ const SMALL: usize = 4 << 20;
 /// The arguments or the results of a program.
 pub(crate) struct Staging {
     gpu: Arc<Gpu>,
-    slots: Vec<Slot>,
+    slots: Vec<StagingSlot>,
 }
 
-struct Slot {
+struct StagingSlot {
     /// Bytes, if it may be copied.
     bytes: Option<usize>,
     /// Where it was in the call before; zero before the first.
@@ -32,7 +32,7 @@ impl Staging {
     /// For values of so many bytes each; those without bytes stay where they are.
     pub fn new(gpu: &Arc<Gpu>, bytes: impl Iterator<Item = Option<usize>>) -> Staging {
         let small = |bytes: Option<usize>| bytes.filter(|n| (1..=SMALL).contains(n));
-        let slot = |bytes| Slot { bytes: small(bytes), last: 0, fixed: None };
+        let slot = |bytes| StagingSlot { bytes: small(bytes), last: 0, fixed: None };
         Staging { gpu: gpu.clone(), slots: bytes.map(slot).collect() }
     }
 
@@ -70,7 +70,7 @@ impl Staging {
 
     /// Copies the results of a call to where they were wanted.
     pub fn deliver(&self) -> Result<()> {
-        let moved = |slot: &Slot| Some((slot.fixed?, slot.last, slot.bytes?));
+        let moved = |slot: &StagingSlot| Some((slot.fixed?, slot.last, slot.bytes?));
         self.slots
             .iter()
             .filter_map(moved)

@@ -3,10 +3,10 @@
 
 use crate::device_tests::{Array, Report, bytes, device, rounding, values};
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops;
 use crate::tests::optimisers;
-use crate::update::{How, Updates};
+use crate::update::{OptimizerKind, Updates};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Combine, DType, Fused, Op};
 
@@ -37,10 +37,10 @@ fn losses_of_long_rows_are_those_of_the_cpu() {
 }
 
 /// Bits of several steps: each alone, or those that follow one another as one kernel.
-fn stepped(gpu: &Gpu, how: How, together: bool) -> Vec<Vec<u8>> {
+fn stepped(gpu: &Gpu, how: OptimizerKind, together: bool) -> Vec<Vec<u8>> {
     let (fused, states, counts) = match how {
-        How::Sgd(how) => (Fused::Sgd(how), usize::from(how.remembers()), how.remembers()),
-        How::Adam(how) => (Fused::Adam(how), 2 + usize::from(how.amsgrad), true),
+        OptimizerKind::Sgd(how) => (Fused::Sgd(how), usize::from(how.remembers()), how.remembers()),
+        OptimizerKind::Adam(how) => (Fused::Adam(how), 2 + usize::from(how.amsgrad), true),
     };
     let upload = |bytes: &[u8], more: usize| -> DevicePtr {
         let at = gpu.alloc(bytes.len() + more).expect("memory");
@@ -49,7 +49,7 @@ fn stepped(gpu: &Gpu, how: How, together: bool) -> Vec<Vec<u8>> {
         at + more as u64
     };
     let lengths = [768, 1, 8192, 8193, 100_003, 3, 16384, 2304];
-    let rate = Operand::dense(upload(&1e-2f64.to_le_bytes(), 0), DType::F64, &[]);
+    let rate = StridedOperand::dense(upload(&1e-2f64.to_le_bytes(), 0), DType::F64, &[]);
     let mut steps = Vec::new();
     // More than fit into one table; some are not aligned.
     for n in 0..120 {
@@ -58,12 +58,12 @@ fn stepped(gpu: &Gpu, how: How, together: bool) -> Vec<Vec<u8>> {
             let noise = Array::noise(DType::F32, &length, 7 * n + k);
             let positive: Vec<f64> = noise.values.iter().map(|v| v.abs()).collect();
             let at = upload(&bytes(DType::F32, &positive), if n % 5 == 0 { 4 } else { 0 });
-            Operand::dense(at, DType::F32, &length)
+            StridedOperand::dense(at, DType::F32, &length)
         };
-        let mut x: Vec<Operand> = (0..2 + states).map(memory).collect();
+        let mut x: Vec<StridedOperand> = (0..2 + states).map(memory).collect();
         if counts {
             let count = (1 + n as i64 % 3).to_le_bytes();
-            x.push(Operand::dense(upload(&count, 0), DType::I64, &[]));
+            x.push(StridedOperand::dense(upload(&count, 0), DType::I64, &[]));
         }
         x.push(rate.clone());
         steps.push(x);
@@ -77,7 +77,7 @@ fn stepped(gpu: &Gpu, how: How, together: bool) -> Vec<Vec<u8>> {
         }
     }
     let written = steps.iter().flat_map(|x| &x[..1 + states]);
-    let download = |x: &Operand| {
+    let download = |x: &StridedOperand| {
         let mut bytes = vec![0; x.bytes()];
         gpu.download(x.at, &mut bytes).expect("download");
         bytes
@@ -106,13 +106,13 @@ fn casts_that_follow_one_another_have_the_bits_of_each_alone() {
                 let noise = Array::noise(dtype, &[length], n);
                 let start = if n.is_multiple_of(3) { dtype.size() } else { 0 };
                 let at = gpu.alloc(length * dtype.size() + start).expect("memory");
-                let of = Operand::dense(at + start as u64, dtype, &[length]);
+                let of = StridedOperand::dense(at + start as u64, dtype, &[length]);
                 if written {
                     gpu.upload(&bytes(dtype, &noise.values), of.at).expect("upload");
                 }
                 of
             };
-            let read: Vec<Operand> = (0..300).map(|n| memory(from, n, true)).collect();
+            let read: Vec<StridedOperand> = (0..300).map(|n| memory(from, n, true)).collect();
             let [together, alone] =
                 [0, 1].map(|_| (0..300).map(|n| memory(to, n, false)).collect::<Vec<_>>());
             let mut waiting = Updates::default();
@@ -124,7 +124,7 @@ fn casts_that_follow_one_another_have_the_bits_of_each_alone() {
                 let (x, out) = (std::slice::from_ref(x), std::slice::from_ref(out));
                 ops::run(&gpu, &Op::Cast(to), x, out, None).expect("a cast");
             }
-            let download = |x: &Operand| {
+            let download = |x: &StridedOperand| {
                 let mut bytes = vec![0; x.bytes()];
                 gpu.download(x.at, &mut bytes).expect("download");
                 bytes
@@ -144,7 +144,7 @@ fn added_rows_are_the_sums_of_all() {
     let upload = |x: &Array| {
         let at = gpu.alloc(8 * x.values.len()).expect("memory");
         gpu.upload(&bytes(x.dtype, &x.values), at).expect("upload");
-        Operand::dense(at, x.dtype, &x.shape)
+        StridedOperand::dense(at, x.dtype, &x.shape)
     };
     let mut report = Report::default();
     for (count, columns, kinds) in
@@ -162,7 +162,7 @@ fn added_rows_are_the_sums_of_all() {
             }
         }
         let index = upload(&Array::new(DType::I64, &[count], tokens));
-        let index = index.seen(&[count, columns], &[1, 0]);
+        let index = index.as_strided(&[count, columns], &[1, 0]);
         let (x, source) = (upload(&table), upload(&rows));
         let mut runs = (0..2).map(|_| {
             let out = upload(&table);

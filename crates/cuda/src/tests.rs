@@ -5,8 +5,8 @@
 
 use crate::compile::compile;
 use crate::functions::PRELUDE;
-use crate::text::{Held, LoopForm, LoopText, text};
-use crate::update::{self, How};
+use crate::text::{LoopForm, LoopText, RegisterRows, text};
+use crate::update::{self, OptimizerKind};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
     Adam, Binary, Compare, CudaSource, DType, Inst, KernelUsage, Op, Random, Real, Reduction,
@@ -140,7 +140,7 @@ fn rows_in_registers_compile() {
                 let vector = 16 / dtype.size() as u32;
                 let loops = !columns.is_empty();
                 let block = if threads > 32 { threads } else { 128 };
-                let held = Held {
+                let held = RegisterRows {
                     outer: 2,
                     threads,
                     vector,
@@ -227,7 +227,7 @@ fn kernels_over_lines_compile() {
 }
 
 /// One of each form of a kernel.
-pub(crate) fn optimisers() -> Vec<How> {
+pub(crate) fn optimisers() -> Vec<OptimizerKind> {
     let zero = Real(0.0);
     let adam = Adam {
         beta1: Real(0.9),
@@ -241,10 +241,10 @@ pub(crate) fn optimisers() -> Vec<How> {
     let sgd =
         Sgd { momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false };
     vec![
-        How::Adam(adam),
-        How::Adam(Adam { amsgrad: true, decoupled: false, ..adam }),
-        How::Sgd(sgd),
-        How::Sgd(Sgd { momentum: Real(0.9), nesterov: true, maximize: true, ..sgd }),
+        OptimizerKind::Adam(adam),
+        OptimizerKind::Adam(Adam { amsgrad: true, decoupled: false, ..adam }),
+        OptimizerKind::Sgd(sgd),
+        OptimizerKind::Sgd(Sgd { momentum: Real(0.9), nesterov: true, maximize: true, ..sgd }),
     ]
 }
 

@@ -10,7 +10,7 @@
 //!   computed again in each pass that needs them. Long rows may be split: then a group of threads
 //!   reduces a part of a row, and a second kernel the parts.
 //! - *Held*: the same for contiguous rows that fit into registers: they are loaded once, by vectors
-//!   (`held.rs`). A group of threads may take several rows and add up columns on the way.
+//!   (`register_rows.rs`). A group of threads may take several rows and add up columns on the way.
 //!
 //! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
 //! dtypes, the form and the number of axes alone.
@@ -62,12 +62,12 @@ pub(crate) enum LoopForm {
         /// Rows are split into parts.
         split: bool,
     },
-    Held(Held),
+    Held(RegisterRows),
 }
 
 /// Rows in registers.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Held {
+pub(crate) struct RegisterRows {
     pub outer: u32,
     /// Threads of a row: a warp, or the block.
     pub threads: u32,
@@ -211,18 +211,18 @@ pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
 
 /// The text without what it shares with others.
 pub(crate) fn own_text(of: &LoopText, values: &[Value]) -> String {
-    let (mut source, writer) = (String::new(), Writer { of, values, levels: levels(&of.body) });
+    let (mut source, writer) = (String::new(), LoopWriter { of, values, levels: levels(&of.body) });
     let _ = writer.kernel(&mut source);
     source
 }
 
-pub(crate) struct Writer<'a> {
+pub(crate) struct LoopWriter<'a> {
     pub of: &'a LoopText,
     pub values: &'a [Value],
     pub levels: Vec<usize>,
 }
 
-impl Writer<'_> {
+impl LoopWriter<'_> {
     pub fn operands(&self) -> usize {
         self.of.inputs.len() + self.of.outputs.len()
     }
@@ -260,7 +260,7 @@ impl Writer<'_> {
         };
         self.parameters(out, axes)?;
         let resident = match &self.of.form {
-            LoopForm::Held(Held { resident: n @ 1.., .. }) => format!(", {n}"),
+            LoopForm::Held(RegisterRows { resident: n @ 1.., .. }) => format!(", {n}"),
             LoopForm::Held(_)
             | LoopForm::Flat { .. }
             | LoopForm::Strided { .. }

@@ -6,7 +6,7 @@
 //! queue, work on its memory waits for it ([`settle`]), and memory that is given back meanwhile is
 //! used again after it (`pool.rs`).
 
-use crate::gpu::{Gpu, Handle};
+use crate::gpu::{Gpu, LibraryHandle};
 use crate::pinned::{Event, PinnedBuffer};
 use pullback_cpu::par;
 use pullback_cuda_sys::{DevicePtr, Ptr};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 const LARGE: usize = 4 << 20;
 /// Bytes of a part.
 const PART: usize = 8 << 20;
-/// How many parts are under way at once.
+/// How many parts are in flight at once.
 const PARTS: usize = 4;
 /// Bytes that one thread copies at a time.
 const GRAIN: usize = 1 << 20;
@@ -27,8 +27,8 @@ const GRAIN: usize = 1 << 20;
 /// The streams of copies beside the queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Streams {
-    pub out: Handle,
-    pub back: Handle,
+    pub out: LibraryHandle,
+    pub back: LibraryHandle,
 }
 
 /// Bytes in pinned memory, once a copy has ended.
@@ -68,7 +68,7 @@ impl Gpu {
         from: *const c_void,
         to: DevicePtr,
         n: usize,
-        on: Handle,
+        on: LibraryHandle,
     ) -> Result<()> {
         // SAFETY: the callers hold `from` until the copy has ended, or it is pageable memory, which
         // the driver copies to its own before it returns.
@@ -76,7 +76,7 @@ impl Gpu {
         self.ok("upload", code)
     }
 
-    pub fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: Handle) -> Result<()> {
+    pub fn to_host(&self, from: DevicePtr, to: Ptr, n: usize, on: LibraryHandle) -> Result<()> {
         // SAFETY: the callers hold `to` until the copy has ended.
         self.ok("download", unsafe { (self.driver.cuMemcpyDtoHAsync_v2)(to, from, n, on.0) })
     }
@@ -193,7 +193,7 @@ impl Gpu {
     }
 
     /// What is put into the queue from now on comes after copies from and to a block.
-    pub fn settle(&self, block: DevicePtr) -> Result<()> {
+    pub fn wait_for_copies(&self, block: DevicePtr) -> Result<()> {
         self.enter();
         let copies = self.pool().take_copies(block);
         copies.iter().try_for_each(|event| event.before(self, self.stream))

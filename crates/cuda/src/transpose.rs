@@ -1,9 +1,9 @@
 //! Matrices with rows and columns exchanged, tile by tile.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
-use crate::loops::{Operand, merged};
+use crate::loops::{StridedOperand, merged};
 use pullback_ir::{DType, Result};
 use smallvec::smallvec;
 
@@ -15,7 +15,7 @@ const LEAST: usize = 1 << 14;
 
 /// How many matrices, of how many rows and columns, a dense copy of an operand exchanges, one after
 /// the other; `None` for other copies.
-pub(crate) fn matrices(from: &Operand, to: &Operand) -> Option<[usize; 3]> {
+pub(crate) fn matrices(from: &StridedOperand, to: &StridedOperand) -> Option<[usize; 3]> {
     if from.dtype.size() == 1 || from.len() < LEAST || !to.is_dense() {
         return None;
     }
@@ -47,7 +47,7 @@ pub(crate) fn transpose(
         if length.is_multiple_of(2) && at.is_multiple_of(2 * size as u64) { 2 } else { 1 }
     };
     let (load, store) = (pairs(from, columns), pairs(to, rows));
-    let key = Key::Named("transpose", smallvec![], smallvec![size as u32, load, store]);
+    let key = KernelKey::Named("transpose", smallvec![], smallvec![size as u32, load, store]);
     let kernel = gpu.kernels.get(gpu, &key, || text(size, load, store))?;
     let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
     let words = [from, to, rows as u64, columns as u64, down as u64, across as u64];
@@ -71,8 +71,8 @@ mod tests {
 
     #[test]
     fn copies_that_exchange_rows_and_columns_are_found() {
-        let dense = |shape: &[usize]| Operand::dense(0, DType::BF16, shape);
-        let found = |from: &Operand| matrices(from, &dense(&from.shape));
+        let dense = |shape: &[usize]| StridedOperand::dense(0, DType::BF16, shape);
+        let found = |from: &StridedOperand| matrices(from, &dense(&from.shape));
         let image = dense(&[8, 32, 20, 10]);
         let last = image.permuted(&[0, 2, 3, 1]);
         assert_eq!(found(&last), Some([8, 32, 200]));

@@ -1,7 +1,7 @@
 //! The fastest of several ways to do the same work on a device, by measuring.
 
 use crate::dry_run::in_dry_run;
-use crate::gpu::{Gpu, Handle};
+use crate::gpu::{Gpu, LibraryHandle};
 use crate::graph::captures_into;
 use pullback_ir::Result;
 use std::ptr::null_mut;
@@ -38,20 +38,20 @@ pub(crate) fn fastest(
 }
 
 /// Measures work on the stream of a device.
-pub(crate) struct Stopwatch<'a> {
+pub(crate) struct StreamTimer<'a> {
     gpu: &'a Gpu,
-    events: [Handle; 2],
+    events: [LibraryHandle; 2],
 }
 
-impl<'a> Stopwatch<'a> {
+impl<'a> StreamTimer<'a> {
     /// `None` while the stream is being captured or steps run dry, when nothing can be
     /// measured.
-    pub fn new(gpu: &'a Gpu) -> Option<Stopwatch<'a>> {
+    pub fn new(gpu: &'a Gpu) -> Option<StreamTimer<'a>> {
         gpu.enter();
         if captures_into().is_some() || in_dry_run() {
             return None;
         }
-        let mut watch = Stopwatch { gpu, events: [Handle(null_mut()); 2] };
+        let mut watch = StreamTimer { gpu, events: [LibraryHandle(null_mut()); 2] };
         for event in &mut watch.events {
             // SAFETY: writes one handle. Without flags an event keeps its time.
             if unsafe { (gpu.driver.cuEventCreate)(&mut event.0, 0) } != 0 {
@@ -84,7 +84,7 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
-impl Drop for Stopwatch<'_> {
+impl Drop for StreamTimer<'_> {
     fn drop(&mut self) {
         for event in self.events.iter().filter(|event| !event.0.is_null()) {
             // SAFETY: the event was created, and nothing refers to it any more.

@@ -10,12 +10,12 @@
 //! Steps that wait may run in any order: one that reads or writes what another writes runs them
 //! first.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
-use crate::profile::Described;
+use crate::profile::CallDescription;
 use crate::text::{compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Adam, DType, Fused, Line, Result, Sgd};
@@ -37,47 +37,47 @@ const MOST_CASTS: usize = (WORDS - 1) / CAST_WORDS;
 
 /// Which optimiser, with its options.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum How {
+pub(crate) enum OptimizerKind {
     Sgd(Sgd),
     Adam(Adam),
 }
 
-impl How {
+impl OptimizerKind {
     /// None of what is no optimiser.
-    pub fn of(fused: Fused) -> Option<How> {
+    pub fn of(fused: Fused) -> Option<OptimizerKind> {
         if let Fused::Sgd(how) = fused {
-            return Some(How::Sgd(how));
+            return Some(OptimizerKind::Sgd(how));
         }
-        if let Fused::Adam(how) = fused { Some(How::Adam(how)) } else { None }
+        if let Fused::Adam(how) = fused { Some(OptimizerKind::Adam(how)) } else { None }
     }
 
     fn name(self) -> &'static str {
         match self {
-            How::Sgd(how) => Fused::Sgd(how).name(),
-            How::Adam(how) => Fused::Adam(how).name(),
+            OptimizerKind::Sgd(how) => Fused::Sgd(how).name(),
+            OptimizerKind::Adam(how) => Fused::Adam(how).name(),
         }
     }
 
     /// States of a parameter.
     fn states(self) -> usize {
         match self {
-            How::Sgd(how) => usize::from(how.remembers()),
-            How::Adam(how) => 2 + usize::from(how.amsgrad),
+            OptimizerKind::Sgd(how) => usize::from(how.remembers()),
+            OptimizerKind::Adam(how) => 2 + usize::from(how.amsgrad),
         }
     }
 
     /// Whether the number of the step is an operand.
     fn counts(self) -> bool {
         match self {
-            How::Sgd(how) => how.remembers(),
-            How::Adam(_) => true,
+            OptimizerKind::Sgd(how) => how.remembers(),
+            OptimizerKind::Adam(_) => true,
         }
     }
 
     fn numbers(self) -> [f64; 4] {
         match self {
-            How::Sgd(how) => [how.momentum.0, how.dampening.0, how.decay.0, 0.0],
-            How::Adam(how) => [how.beta1.0, how.beta2.0, how.eps.0, how.decay.0],
+            OptimizerKind::Sgd(how) => [how.momentum.0, how.dampening.0, how.decay.0, 0.0],
+            OptimizerKind::Adam(how) => [how.beta1.0, how.beta2.0, how.eps.0, how.decay.0],
         }
     }
 
@@ -85,12 +85,12 @@ impl How {
     fn variant(self) -> (&'static str, SmallVec<[u32; 4]>, String) {
         let states = self.states() as u32;
         match self {
-            How::Sgd(how) => {
+            OptimizerKind::Sgd(how) => {
                 let flags = smallvec![states, u32::from(how.nesterov), u32::from(how.maximize)];
                 let more = format!("#define NESTEROV {}\n", u8::from(how.nesterov));
                 ("sgd", flags, more + &maximized(how.maximize))
             }
-            How::Adam(how) => {
+            OptimizerKind::Adam(how) => {
                 let flags = smallvec![states, u32::from(how.decoupled), u32::from(how.maximize)];
                 let more = format!("#define ADAM\n#define DECOUPLED {}\n", u8::from(how.decoupled));
                 ("adam", flags, more + &maximized(how.maximize))
@@ -115,63 +115,63 @@ fn maximized(maximize: bool) -> String {
 
 /// What the steps of a launch have in common.
 #[derive(Clone, Copy, PartialEq)]
-enum Rule {
-    Update(Rated),
+enum LaunchKind {
+    Update(OptimizerLaunch),
     /// From a dtype to another.
     Cast([DType; 2]),
 }
 
 /// An optimiser, the dtype of its parameters, and the learning rate.
 #[derive(Clone, Copy, PartialEq)]
-struct Rated {
-    how: How,
+struct OptimizerLaunch {
+    how: OptimizerKind,
     dtype: DType,
     rate: (DevicePtr, DType),
 }
 
-impl Rated {
-    fn of(how: How, x: &[Operand]) -> Rated {
+impl OptimizerLaunch {
+    fn of(how: OptimizerKind, x: &[StridedOperand]) -> OptimizerLaunch {
         let rate = &x[x.len() - 1];
-        Rated { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
+        OptimizerLaunch { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
     }
 }
 
-impl Rule {
+impl LaunchKind {
     /// Steps that fit into one table.
     fn most(self) -> usize {
         match self {
-            Rule::Update(of) => of.how.most(),
-            Rule::Cast(_) => MOST_CASTS,
+            LaunchKind::Update(of) => of.how.most(),
+            LaunchKind::Cast(_) => MOST_CASTS,
         }
     }
 
-    fn launch(self, gpu: &Gpu, steps: &[Step]) -> Result<()> {
+    fn launch(self, gpu: &Gpu, steps: &[UpdateStep]) -> Result<()> {
         match self {
-            Rule::Update(of) => launch(gpu, of, steps),
-            Rule::Cast(dtypes) => launch_casts(gpu, dtypes, steps),
+            LaunchKind::Update(of) => launch(gpu, of, steps),
+            LaunchKind::Cast(dtypes) => launch_casts(gpu, dtypes, steps),
         }
     }
 
     /// What a profile says of some elements.
-    fn timed(self, gpu: &Gpu, count: usize, at: Option<Line>, steps: &[Step]) -> Result<()> {
-        let of = |dtype: DType| Operand::dense(0, dtype, &[count]);
+    fn timed(self, gpu: &Gpu, count: usize, at: Option<Line>, steps: &[UpdateStep]) -> Result<()> {
+        let of = |dtype: DType| StridedOperand::dense(0, dtype, &[count]);
         let run = || self.launch(gpu, steps);
         match self {
-            Rule::Update(Rated { how, dtype, .. }) => {
+            LaunchKind::Update(OptimizerLaunch { how, dtype, .. }) => {
                 let all = |operands| vec![of(dtype); operands];
                 let (inputs, outputs) = (&all(2 + how.states())[..], &all(1 + how.states())[..]);
-                gpu.timed(&Described { kernel: how.name(), inputs, outputs, at }, run)
+                gpu.timed(&CallDescription { kernel: how.name(), inputs, outputs, at }, run)
             }
-            Rule::Cast([from, to]) => {
+            LaunchKind::Cast([from, to]) => {
                 let (inputs, outputs) = (&[of(from)], &[of(to)]);
-                gpu.timed(&Described { kernel: "cast", inputs, outputs, at }, run)
+                gpu.timed(&CallDescription { kernel: "cast", inputs, outputs, at }, run)
             }
         }
     }
 }
 
 /// The source of the kernel for some dtypes of parameters and rates.
-pub(crate) fn text(how: How, dtype: DType, rate: DType) -> String {
+pub(crate) fn text(how: OptimizerKind, dtype: DType, rate: DType) -> String {
     let (e, c, r) = (element(dtype), compute(dtype), element(rate));
     let (states, most, more) = (how.states(), how.most(), how.variant().2);
     format!(
@@ -181,7 +181,7 @@ pub(crate) fn text(how: How, dtype: DType, rate: DType) -> String {
 }
 
 /// One step: the addresses of results and operands, and its elements.
-struct Step {
+struct UpdateStep {
     addresses: SmallVec<[DevicePtr; 12]>,
     count: usize,
 }
@@ -189,8 +189,8 @@ struct Step {
 /// The steps that wait.
 #[derive(Default)]
 pub(crate) struct Updates {
-    rule: Option<Rule>,
-    steps: Vec<Step>,
+    rule: Option<LaunchKind>,
+    steps: Vec<UpdateStep>,
     read: Ranges,
     written: Ranges,
     at: Option<Line>,
@@ -205,16 +205,16 @@ impl Updates {
     pub fn add(
         &mut self,
         gpu: &Gpu,
-        how: How,
-        x: &[Operand],
-        out: &[Operand],
+        how: OptimizerKind,
+        x: &[StridedOperand],
+        out: &[StridedOperand],
         at: Option<Line>,
     ) -> Result<bool> {
-        if x[0].len() == 0 || !x.iter().chain(out).all(Operand::is_dense) {
+        if x[0].len() == 0 || !x.iter().chain(out).all(StridedOperand::is_dense) {
             return Ok(false);
         }
-        let step = Step::of(how, x, out);
-        self.join(gpu, Rule::Update(Rated::of(how, x)), step, [x, out], at)
+        let step = UpdateStep::of(how, x, out);
+        self.join(gpu, LaunchKind::Update(OptimizerLaunch::of(how, x)), step, [x, out], at)
     }
 
     /// Adds a cast, which runs later. `false` if it must run now: only those between `f32` and 16
@@ -222,8 +222,8 @@ impl Updates {
     pub fn cast(
         &mut self,
         gpu: &Gpu,
-        x: &Operand,
-        out: &Operand,
+        x: &StridedOperand,
+        out: &StridedOperand,
         at: Option<Line>,
     ) -> Result<bool> {
         let narrow = |dtype| matches!(dtype, DType::BF16 | DType::F16);
@@ -232,20 +232,20 @@ impl Updates {
         if !fits || x.len() == 0 || !x.is_dense() || !out.is_dense() {
             return Ok(false);
         }
-        let step = Step { addresses: smallvec![out.at, x.at], count: x.len() };
-        let rule = Rule::Cast([x.dtype, out.dtype]);
+        let step = UpdateStep { addresses: smallvec![out.at, x.at], count: x.len() };
+        let rule = LaunchKind::Cast([x.dtype, out.dtype]);
         self.join(gpu, rule, step, [std::slice::from_ref(x), std::slice::from_ref(out)], at)
     }
 
     fn join(
         &mut self,
         gpu: &Gpu,
-        rule: Rule,
-        step: Step,
-        [x, out]: [&[Operand]; 2],
+        rule: LaunchKind,
+        step: UpdateStep,
+        [x, out]: [&[StridedOperand]; 2],
         at: Option<Line>,
     ) -> Result<bool> {
-        let range = |x: &Operand| (x.at, x.at + x.bytes() as u64);
+        let range = |x: &StridedOperand| (x.at, x.at + x.bytes() as u64);
         let meets = out.iter().map(range).any(|y| self.written.meet(y) || self.read.meet(y))
             || x.iter().map(range).any(|x| self.written.meet(x));
         if meets || self.rule != Some(rule) || self.steps.len() >= rule.most() {
@@ -276,40 +276,45 @@ impl Updates {
     }
 }
 
-impl Step {
+impl UpdateStep {
     /// Of dense operands.
-    fn of(how: How, x: &[Operand], out: &[Operand]) -> Step {
+    fn of(how: OptimizerKind, x: &[StridedOperand], out: &[StridedOperand]) -> UpdateStep {
         let mut addresses: SmallVec<[DevicePtr; 12]> = out.iter().map(|y| y.at).collect();
         addresses.extend(x[..2 + how.states()].iter().map(|x| x.at));
         addresses.push(if how.counts() { x[x.len() - 2].at } else { 0 });
-        Step { addresses, count: x[0].len() }
+        UpdateStep { addresses, count: x[0].len() }
     }
 }
 
 /// A step that runs now: what is read is copied if it is not dense.
-pub(crate) fn run(gpu: &Gpu, how: How, x: &[Operand], out: &[Operand]) -> Result<()> {
+pub(crate) fn run(
+    gpu: &Gpu,
+    how: OptimizerKind,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     if x[0].len() == 0 {
         return Ok(());
     }
-    let (mut held, mut dense) = (Vec::new(), SmallVec::<[Operand; 8]>::new());
+    let (mut held, mut dense) = (Vec::new(), SmallVec::<[StridedOperand; 8]>::new());
     for x in x {
         dense.push(if x.is_dense() {
             x.clone()
         } else {
             let memory = gpu.scratch(x.bytes())?;
-            let to = Operand::dense(memory.at, x.dtype, &x.shape);
+            let to = StridedOperand::dense(memory.at, x.dtype, &x.shape);
             copy(gpu, x, &to)?;
             held.push(memory);
             to
         });
     }
-    launch(gpu, Rated::of(how, &dense), &[Step::of(how, &dense, out)])
+    launch(gpu, OptimizerLaunch::of(how, &dense), &[UpdateStep::of(how, &dense, out)])
 }
 
-fn launch(gpu: &Gpu, rule: Rated, steps: &[Step]) -> Result<()> {
-    let Rated { how, dtype, rate } = rule;
+fn launch(gpu: &Gpu, rule: OptimizerLaunch, steps: &[UpdateStep]) -> Result<()> {
+    let OptimizerLaunch { how, dtype, rate } = rule;
     let (name, flags, _) = how.variant();
-    let key = Key::Named(name, smallvec![dtype, rate.1], flags);
+    let key = KernelKey::Named(name, smallvec![dtype, rate.1], flags);
     let kernel = gpu.kernels.get(gpu, &key, || text(how, dtype, rate.1))?;
     let mut words: SmallVec<[u64; WORDS]> = smallvec![rate.0, gpu.stop_word(), steps.len() as u64];
     words.extend(how.numbers().map(f64::to_bits));
@@ -319,7 +324,7 @@ fn launch(gpu: &Gpu, rule: Rated, steps: &[Step]) -> Result<()> {
 }
 
 /// Adds the steps to the parameters of a kernel, and returns the number of blocks that they take.
-fn table(words: &mut SmallVec<[u64; WORDS]>, steps: &[Step]) -> usize {
+fn table(words: &mut SmallVec<[u64; WORDS]>, steps: &[UpdateStep]) -> usize {
     let mut blocks = 0;
     for step in steps {
         blocks += step.count.div_ceil(CHUNK);
@@ -337,8 +342,8 @@ pub(crate) fn cast_text([from, to]: [DType; 2]) -> String {
     )
 }
 
-fn launch_casts(gpu: &Gpu, dtypes: [DType; 2], steps: &[Step]) -> Result<()> {
-    let key = Key::Named("casts", SmallVec::from_slice(&dtypes), smallvec![]);
+fn launch_casts(gpu: &Gpu, dtypes: [DType; 2], steps: &[UpdateStep]) -> Result<()> {
+    let key = KernelKey::Named("casts", SmallVec::from_slice(&dtypes), smallvec![]);
     let kernel = gpu.kernels.get(gpu, &key, || cast_text(dtypes))?;
     let mut words: SmallVec<[u64; WORDS]> = smallvec![steps.len() as u64];
     let blocks = table(&mut words, steps);

@@ -4,11 +4,11 @@
 //! window sees, copied next to each other. Its transposes are the same products with other
 //! operands.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::dnn_conv;
 use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::product::dot;
 use crate::text::{compute, element};
@@ -44,8 +44,8 @@ impl WindowSizes {
         &self,
         gpu: &Gpu,
         (name, variant, more): (&'static str, u32, &str),
-        from: &Operand,
-        to: &Operand,
+        from: &StridedOperand,
+        to: &StridedOperand,
         places: u64,
     ) -> Result<()> {
         let count = to.len();
@@ -62,7 +62,8 @@ impl WindowSizes {
         let each = self.each((name, variant), from, to, places);
         let (name, vector) = each.unwrap_or((name, 1));
         let threads = count / vector;
-        let key = Key::Named(name, smallvec![from.dtype], smallvec![variant, u32::from(wide)]);
+        let key =
+            KernelKey::Named(name, smallvec![from.dtype], smallvec![variant, u32::from(wide)]);
         let kernel = gpu.kernels.get(gpu, &key, || text(name, from.dtype, more, wide, vector))?;
         let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, places, threads as u64];
         words.extend([self.n, self.c].map(|n| n as u64));
@@ -89,8 +90,8 @@ impl WindowSizes {
     fn each(
         &self,
         (name, variant): (&str, u32),
-        from: &Operand,
-        to: &Operand,
+        from: &StridedOperand,
+        to: &StridedOperand,
         places: u64,
     ) -> Option<(&'static str, usize)> {
         let name = match (name, variant) {
@@ -109,7 +110,13 @@ impl WindowSizes {
 }
 
 /// Runs a convolution of up to three spatial axes.
-pub(crate) fn conv(gpu: &Gpu, conv: &Conv, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
+pub(crate) fn conv(
+    gpu: &Gpu,
+    conv: &Conv,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
     let (of, computed) = match conv.role {
         Role::Forward => ([a, b, out], 2),
         Role::Input(_) => ([out, b, a], 0),
@@ -126,14 +133,14 @@ pub(crate) fn conv(gpu: &Gpu, conv: &Conv, a: &Operand, b: &Operand, out: &Opera
 pub(crate) fn own_conv(
     gpu: &Gpu,
     conv: &Conv,
-    a: &Operand,
-    b: &Operand,
-    out: &Operand,
+    a: &StridedOperand,
+    b: &StridedOperand,
+    out: &StridedOperand,
 ) -> Result<()> {
     let dtype = out.dtype;
     if !out.is_dense() {
         let memory = gpu.scratch(out.bytes())?;
-        let made = Operand::dense(memory.at, dtype, &out.shape);
+        let made = StridedOperand::dense(memory.at, dtype, &out.shape);
         own_conv(gpu, conv, a, b, &made)?;
         return copy(gpu, &made, out);
     }
@@ -166,43 +173,44 @@ pub(crate) fn own_conv(
         return gpu.fill(out.at, 0, out.bytes());
     }
     let memory = gpu.scratch(count * dtype.size())?;
-    let dense = |x: &Operand| -> Result<(Operand, Option<crate::gpu::Scratch<'_>>)> {
-        if x.is_dense() {
-            return Ok((x.clone(), None));
-        }
-        let memory = gpu.scratch(x.bytes())?;
-        let to = Operand::dense(memory.at, x.dtype, &x.shape);
-        copy(gpu, x, &to)?;
-        Ok((to, Some(memory)))
-    };
-    let grouped = |x: &Operand, shape: &[usize]| Operand::dense(x.at, dtype, shape);
+    let dense =
+        |x: &StridedOperand| -> Result<(StridedOperand, Option<crate::gpu::DeviceScratch<'_>>)> {
+            if x.is_dense() {
+                return Ok((x.clone(), None));
+            }
+            let memory = gpu.scratch(x.bytes())?;
+            let to = StridedOperand::dense(memory.at, x.dtype, &x.shape);
+            copy(gpu, x, &to)?;
+            Ok((to, Some(memory)))
+        };
+    let grouped = |x: &StridedOperand, shape: &[usize]| StridedOperand::dense(x.at, dtype, shape);
     let width = i * taps;
     match conv.role {
         Role::Forward => {
-            let columns = Operand::dense(memory.at, dtype, &[n, groups, width, places]);
+            let columns = StridedOperand::dense(memory.at, dtype, &[n, groups, width, places]);
             sizes.launch(gpu, ("COLUMNS", 0, "#define FILTER 0"), x, &columns, 0)?;
             let (w, _held) = dense(w)?;
             let w = grouped(&w, &[groups, o, width]).repeated(0, n);
             dot(gpu, &w, &columns, &grouped(y, &[n, groups, o, places]), false)
         }
         Role::Input(_) => {
-            let columns = Operand::dense(memory.at, dtype, &[n, groups, width, places]);
+            let columns = StridedOperand::dense(memory.at, dtype, &[n, groups, width, places]);
             let ((w, _held), (y, _kept)) = (dense(w)?, dense(y)?);
             let w = grouped(&w, &[groups, o, width]).repeated(0, n).permuted(&[0, 1, 3, 2]);
             dot(gpu, &w, &grouped(&y, &[n, groups, o, places]), &columns, false)?;
-            let columns = columns.seen(&[n, channels, 1], &[1, 1, 1]);
+            let columns = columns.as_strided(&[n, channels, 1], &[1, 1, 1]);
             sizes.launch(gpu, ("FOLD", 0, ""), &columns, x, 0)
         }
         Role::Filter => {
-            let columns = Operand::dense(memory.at, dtype, &[groups, width, n * places]);
+            let columns = StridedOperand::dense(memory.at, dtype, &[groups, width, n * places]);
             sizes.launch(gpu, ("COLUMNS", 1, "#define FILTER 1"), x, &columns, 0)?;
             // y [n, g·o, p…] as [g, o, n·p].
             let moved = gpu.scratch(y.bytes())?;
             let rank = y.shape.len();
             let order: Vec<usize> = [1, 0].into_iter().chain(2..rank).collect();
             let shape: Vec<usize> = order.iter().map(|&d| y.shape[d]).collect();
-            copy(gpu, &y.permuted(&order), &Operand::dense(moved.at, dtype, &shape))?;
-            let y = Operand::dense(moved.at, dtype, &[groups, o, n * places]);
+            copy(gpu, &y.permuted(&order), &StridedOperand::dense(moved.at, dtype, &shape))?;
+            let y = StridedOperand::dense(moved.at, dtype, &[groups, o, n * places]);
             let to = grouped(out, &[groups, o, width]);
             dot(gpu, &y, &columns.permuted(&[0, 2, 1]), &to, false)
         }
@@ -211,13 +219,18 @@ pub(crate) fn own_conv(
 
 /// Runs a pooling of up to three spatial axes. What is before them is batch.
 /// Some kinds take positions beside the array.
-pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Result<()> {
+pub(crate) fn pool(
+    gpu: &Gpu,
+    pool: &Pool,
+    x: &[StridedOperand],
+    out: &StridedOperand,
+) -> Result<()> {
     let (x, places) = (&x[0], x.get(1));
     let held;
     let places = match places {
         Some(places) if !places.is_dense() => {
             held = gpu.scratch(places.bytes())?;
-            copy(gpu, places, &Operand::dense(held.at, places.dtype, &places.shape))?;
+            copy(gpu, places, &StridedOperand::dense(held.at, places.dtype, &places.shape))?;
             held.at
         }
         Some(places) => places.at,
@@ -231,7 +244,7 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Resu
         let batch = element_count(&x.shape[..before]);
         let shape: Vec<usize> =
             [batch, 1].into_iter().chain(x.shape[before..].iter().copied()).collect();
-        Operand::dense(at, x.dtype, &shape)
+        StridedOperand::dense(at, x.dtype, &shape)
     };
     let dense = match before {
         2 => x.clone(),
@@ -239,7 +252,7 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Resu
         _ if x.is_dense() => batched(x.at),
         _ => {
             memory = gpu.scratch(x.bytes())?;
-            copy(gpu, x, &Operand::dense(memory.at, x.dtype, &x.shape))?;
+            copy(gpu, x, &StridedOperand::dense(memory.at, x.dtype, &x.shape))?;
             batched(memory.at)
         }
     };

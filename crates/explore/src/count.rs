@@ -5,8 +5,8 @@
 //! multiplications are products and quotients of elements. What reverse mode keeps are the values
 //! made before the backward pass begins that it reads later.
 
+use crate::error::Answer;
 use crate::expression::Graph;
-use crate::problem::Answer;
 use pullback::{Op, Program, Spec, Tensor, jvp, trace, vjp};
 
 /// What one way of differentiating costs.

@@ -1,9 +1,9 @@
 //! What was opened, and who answers what.
 
 use crate::answer::{cost, memory, op, presets, program, recording, run, start, tape};
-use crate::problem::{Answer, Problem, ProblemKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use program::Compiled;
-use recording::Opened;
+use recording::OpenedRecording;
 use serde_json::Value;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum Subject {
         values: serde_json::Map<String, Value>,
     },
     /// A recording.
-    Recording(Box<Opened>),
+    Recording(Box<OpenedRecording>),
     /// The folder of a training run. Its files are read at each request, so that a run can be
     /// watched.
     Run(PathBuf),
@@ -38,7 +38,10 @@ pub struct Explorer {
 impl Explorer {
     /// An explorer without models.
     pub fn new(subject: Subject) -> Explorer {
-        Explorer { subject, models: (&[], |_| Err(Problem::request("there are no models here"))) }
+        Explorer {
+            subject,
+            models: (&[], |_| Err(ExplorerError::request("there are no models here"))),
+        }
     }
 
     /// As [`Explorer::answer`], where nobody knows who asks: what the engine raises, and a defect
@@ -51,9 +54,10 @@ impl Explorer {
         match panic::catch_unwind(AssertUnwindSafe(compute)) {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => {
-                Err(Problem::new(ProblemKind::Internal, "this is a defect: please report it"))
-            }
+            Err(_) => Err(ExplorerError::new(
+                ExplorerErrorKind::Internal,
+                "this is a defect: please report it",
+            )),
         }
     }
 
@@ -67,11 +71,16 @@ impl Explorer {
             "/api/expression" | "/api/op" | "/api/cost" | "/api/memory" | "/api/program"
             | "/api/preset" => &["POST"],
             _ if path.starts_with("/api/recording") => &["GET"],
-            _ => return Err(Problem::new(ProblemKind::NotFound, format!("there is no {path}"))),
+            _ => {
+                return Err(ExplorerError::new(
+                    ExplorerErrorKind::NotFound,
+                    format!("there is no {path}"),
+                ));
+            }
         };
         if !known.contains(&method) {
             let message = format!("{path} takes {}, not {method}", known.join(" and "));
-            return Err(Problem::new(ProblemKind::Method, message));
+            return Err(ExplorerError::new(ExplorerErrorKind::Method, message));
         }
         match path {
             "/api/start" => Ok(start::answer(self, false)),
@@ -83,11 +92,15 @@ impl Explorer {
             "/api/preset" => presets::answer(body),
             "/api/run" => match &self.subject {
                 Subject::Run(folder) => run::answer(folder),
-                _ => Err(Problem::new(ProblemKind::NotFound, "no run folder was opened")),
+                _ => {
+                    Err(ExplorerError::new(ExplorerErrorKind::NotFound, "no run folder was opened"))
+                }
             },
             _ => match &self.subject {
                 Subject::Recording(opened) => opened.answer(path, query),
-                _ => Err(Problem::new(ProblemKind::NotFound, "no recording was opened")),
+                _ => {
+                    Err(ExplorerError::new(ExplorerErrorKind::NotFound, "no recording was opened"))
+                }
             },
         }
     }

@@ -15,11 +15,11 @@
 pub mod answer;
 pub mod assets;
 pub mod count;
+mod error;
 mod explorer;
 pub mod expression;
 pub mod number;
 mod page;
-mod problem;
 pub mod server;
 pub mod sweep;
 
@@ -27,9 +27,9 @@ pub mod sweep;
 #[path = "../../cli/src/random_text.rs"]
 mod random_text;
 
+pub use error::{Answer, ExplorerError, ExplorerErrorKind};
 pub use explorer::{CompileModel, Explorer, Subject};
 pub use page::written;
-pub use problem::{Answer, Problem, ProblemKind};
 
 /// The version of the schema.
 pub const SCHEMA: u32 = 1;

@@ -4,10 +4,10 @@ use pullback::Tensor;
 use serde_json::{Value, json};
 
 /// How many significant digits are shown.
-pub type Digits = usize;
+pub type SignificantDigits = usize;
 
 /// A number: whole ones in full, others to this many significant digits.
-pub fn plain(x: f64, digits: Digits) -> String {
+pub fn plain(x: f64, digits: SignificantDigits) -> String {
     if x.is_nan() || x.is_infinite() {
         return match x {
             x if x.is_nan() => "NaN".into(),
@@ -43,8 +43,8 @@ fn trimmed(text: &str) -> &str {
 const SHOWN: usize = 12;
 
 /// A tensor on one line: `[[1, 2], [3, 4]]`.
-pub fn tensor(x: &Tensor, digits: Digits) -> String {
-    fn write(values: &[f64], shape: &[usize], digits: Digits) -> String {
+pub fn tensor(x: &Tensor, digits: SignificantDigits) -> String {
+    fn write(values: &[f64], shape: &[usize], digits: SignificantDigits) -> String {
         let [n, rest @ ..] = shape else { return plain(values[0], digits) };
         let size: usize = rest.iter().product();
         let item = |i: usize| write(&values[i * size..(i + 1) * size], rest, digits);

@@ -5,8 +5,8 @@ use crate::answer::recording::PAGE;
 use crate::answer::start::{EXAMPLES, cost_default, memory_default, values_of};
 use crate::answer::{presets, start};
 use crate::assets::{HTML, SCRIPT, STYLE};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use crate::explorer::{Explorer, Subject};
-use crate::problem::{Answer, Problem, ProblemKind};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -18,12 +18,12 @@ const NODES: usize = 20_000;
 const WITH_THE_PAGE: usize = 5_000;
 
 /// What has been computed for a page.
-struct Collected<'a> {
+struct PageAnswers<'a> {
     explorer: &'a Explorer,
     answers: Vec<Value>,
 }
 
-impl Collected<'_> {
+impl PageAnswers<'_> {
     /// The answers as an element of the page.
     fn data(&self) -> String {
         let data = json!({ "schema": crate::SCHEMA, "answers": self.answers }).to_string();
@@ -102,7 +102,7 @@ impl Collected<'_> {
 pub fn written(explorer: &Explorer) -> Answer<String> {
     let start = start::answer(explorer, true);
     let first = json!({ "method": "GET", "path": "/api/start", "answer": start });
-    let mut all = Collected { explorer, answers: vec![first] };
+    let mut all = PageAnswers { explorer, answers: vec![first] };
     match &explorer.subject {
         Subject::Expression { text, values } => all.expression(text, values, true)?,
         Subject::Recording(opened) => {
@@ -127,7 +127,7 @@ pub fn written(explorer: &Explorer) -> Answer<String> {
 /// The page as the server sends it. What cannot be computed beforehand is left to be asked for: the
 /// page then shows why.
 pub fn served(explorer: &Explorer) -> String {
-    let mut all = Collected { explorer, answers: Vec::new() };
+    let mut all = PageAnswers { explorer, answers: Vec::new() };
     let _ = all.get("/api/start", "");
     match &explorer.subject {
         Subject::Expression { text, values } => {
@@ -144,7 +144,8 @@ pub fn served(explorer: &Explorer) -> String {
 
 /// The files of the bundle and the data, as one.
 fn assembled(data: &str) -> Answer<String> {
-    let broken = || Problem::new(ProblemKind::Internal, "the bundle of the page is incomplete");
+    let broken =
+        || ExplorerError::new(ExplorerErrorKind::Internal, "the bundle of the page is incomplete");
     // A script may contain `</script` in a text.
     let script = SCRIPT.replace("</script", "<\\/script");
     let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())));

@@ -6,13 +6,13 @@
 //! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp`
 //! gives; that is checked here, each time.
 
-use crate::expression::{Graph, GraphStep, Ref};
-use crate::problem::{Answer, Problem};
+use crate::error::{Answer, ExplorerError};
+use crate::expression::{Graph, GraphStep, ValueRef};
 use pullback::{Backward, Tensor, catch, jacobian, jvp, vjp};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What one backward pass did.
-pub struct Sweep {
+pub struct BackwardSweep {
     /// The values of the steps.
     pub values: Vec<Tensor>,
     /// Whether a gradient can flow through each.
@@ -32,15 +32,15 @@ pub struct Sweep {
 /// A step and one of its operands.
 pub struct Edge {
     /// The operand.
-    pub operand: Ref,
+    pub operand: ValueRef,
     /// The derivative of the step by it.
-    pub local: Local,
+    pub local: LocalDerivative,
     /// What the step added to the operand's adjoint.
     pub contribution: Tensor,
 }
 
 /// A local derivative.
-pub enum Local {
+pub enum LocalDerivative {
     /// As it is: a number, or a tensor of the step's shape followed by the operand's.
     Whole(Tensor),
     /// Element by element: the Jacobian is diagonal.
@@ -66,12 +66,12 @@ pub struct TangentPass {
 /// Jacobians up to this size are computed and shown.
 const SHOWN: usize = 144;
 
-impl Sweep {
+impl BackwardSweep {
     /// Runs the expression forward and backward.
     ///
     /// # Errors
     /// If there is no derivative, or the pieces do not add up.
-    pub fn new(graph: &Graph, cotangent: &Tensor) -> Answer<Sweep> {
+    pub fn new(graph: &Graph, cotangent: &Tensor) -> Answer<BackwardSweep> {
         let inputs: Vec<Tensor> =
             graph.arguments().iter().map(|x| x.detach().requires_grad()).collect();
         let values = catch(|| graph.run(&inputs))?;
@@ -79,7 +79,7 @@ impl Sweep {
         let adjoints = adjoints(&values, &result, cotangent)?;
         let gradient =
             inputs.iter().map(|x| x.grad().unwrap_or_else(|| x.detach().zeros_like())).collect();
-        let sweep = Sweep {
+        let sweep = BackwardSweep {
             tracked: values.iter().map(Tensor::is_tracked).collect(),
             edges: catch(|| edges(graph, &inputs, &values, &adjoints))?,
             result: result.detach(),
@@ -98,8 +98,9 @@ impl Sweep {
         for ((name, _), (a, b)) in graph.inputs.iter().zip(self.gradient.iter().zip(&again)) {
             same(a, b, &format!("the gradient by {name}"))?;
         }
-        let places =
-            (0..self.values.len()).map(Ref::GraphStep).chain((0..inputs.len()).map(Ref::Input));
+        let places = (0..self.values.len())
+            .map(ValueRef::GraphStep)
+            .chain((0..inputs.len()).map(ValueRef::Input));
         for (place, adjoint) in places.zip(self.adjoints.iter().chain(&self.gradient)) {
             let parts = self.contributions(graph, place);
             if let Some(sum) = parts.into_iter().reduce(|a, b| a + b) {
@@ -110,7 +111,7 @@ impl Sweep {
     }
 
     /// What was added to the adjoint of a value, the cotangent of the result included.
-    fn contributions(&self, graph: &Graph, of: Ref) -> Vec<Tensor> {
+    fn contributions(&self, graph: &Graph, of: ValueRef) -> Vec<Tensor> {
         let root = (graph.result == of).then(|| self.cotangent.clone());
         let edges = self.edges.iter().flatten().filter(|edge| edge.operand == of);
         root.into_iter().chain(edges.map(|edge| edge.contribution.clone())).collect()
@@ -144,32 +145,38 @@ fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> Answer<Ve
 }
 
 /// A step by itself, at the values that its operands have.
-pub struct Alone<'a> {
+pub struct IsolatedStep<'a> {
     step: &'a GraphStep,
     /// The operands that a gradient flows to, each once.
-    pub real: Vec<Ref>,
+    pub real: Vec<ValueRef>,
     /// Their values.
     pub at: Vec<Tensor>,
     /// The values of all operands.
     fixed: Vec<Tensor>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> IsolatedStep<'a> {
     /// The step of this number, for tracked inputs and the values of all steps.
-    pub fn new(graph: &'a Graph, k: usize, inputs: &[Tensor], values: &[Tensor]) -> Alone<'a> {
+    pub fn new(
+        graph: &'a Graph,
+        k: usize,
+        inputs: &[Tensor],
+        values: &[Tensor],
+    ) -> IsolatedStep<'a> {
         let step = &graph.steps[k];
-        let fixed = |r: &Ref| graph.pick(*r, inputs, values).detach();
+        let fixed = |r: &ValueRef| graph.pick(*r, inputs, values).detach();
         // Booleans, and what is piecewise constant, are constants to the tape: nothing flows to
         // them.
-        let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
-        let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
+        let followed = |r: &ValueRef| graph.pick(*r, inputs, values).is_tracked();
+        let real: Vec<ValueRef> = step.variables().into_iter().filter(followed).collect();
         let at = real.iter().map(fixed).collect();
-        Alone { step, real, at, fixed: step.operands.iter().map(fixed).collect() }
+        IsolatedStep { step, real, at, fixed: step.operands.iter().map(fixed).collect() }
     }
 
-    /// Its value where these are the values of the operands in [`Alone::real`].
+    /// Its value where these are the values of the operands in [`IsolatedStep::real`].
     pub fn call(&self, x: &[Tensor]) -> Tensor {
-        let operand = |(r, fixed): (&Ref, &Tensor)| match self.real.iter().position(|k| k == r) {
+        let operand = |(r, fixed): (&ValueRef, &Tensor)| match self.real.iter().position(|k| k == r)
+        {
             Some(i) => x[i].clone(),
             None => fixed.clone(),
         };
@@ -188,10 +195,10 @@ fn edges(
 ) -> Vec<Vec<Edge>> {
     let mut out = Vec::new();
     for k in 0..graph.steps.len() {
-        let alone = Alone::new(graph, k, inputs, values);
-        let zero = |(r, x): (Ref, &Tensor)| Edge {
+        let alone = IsolatedStep::new(graph, k, inputs, values);
+        let zero = |(r, x): (ValueRef, &Tensor)| Edge {
             operand: r,
-            local: Local::Zero,
+            local: LocalDerivative::Zero,
             contribution: x.zeros_like(),
         };
         if !values[k].is_tracked() || alone.at.is_empty() {
@@ -203,11 +210,12 @@ fn edges(
         let parts = vjp(call, &alone.at).1(&adjoints[k]);
         let at = &alone.at;
         let small = at.iter().map(Tensor::len).max().unwrap_or(0) * values[k].len() <= SHOWN;
-        let locals: Vec<Local> = match small {
+        let locals: Vec<LocalDerivative> = match small {
             true => jacobian(call)(at).into_iter().zip(at).map(|(j, x)| local(j, x)).collect(),
-            false => {
-                at.iter().map(|x| Local::Large([values[k].shape(), x.shape()].concat())).collect()
-            }
+            false => at
+                .iter()
+                .map(|x| LocalDerivative::Large([values[k].shape(), x.shape()].concat()))
+                .collect(),
         };
         let edge = |((operand, local), contribution)| Edge { operand, local, contribution };
         out.push(alone.real.iter().copied().zip(locals).zip(parts).map(edge).collect());
@@ -216,16 +224,16 @@ fn edges(
 }
 
 /// A Jacobian, as its diagonal if that is all there is.
-fn local(jacobian: Tensor, x: &Tensor) -> Local {
+fn local(jacobian: Tensor, x: &Tensor) -> LocalDerivative {
     let n = x.len();
     if x.rank() == 0 || jacobian.len() != n * n || jacobian.rank() != 2 * x.rank() {
-        return Local::Whole(jacobian);
+        return LocalDerivative::Whole(jacobian);
     }
     let values = jacobian.to_f64_vec();
     let off = values.iter().enumerate().filter(|(i, _)| i / n != i % n);
     match off.into_iter().all(|(_, &v)| v == 0.0) && n > 1 {
-        true => Local::Diagonal(jacobian.reshape([n, n]).diagonal().reshape(x.shape())),
-        false => Local::Whole(jacobian),
+        true => LocalDerivative::Diagonal(jacobian.reshape([n, n]).diagonal().reshape(x.shape())),
+        false => LocalDerivative::Whole(jacobian),
     }
 }
 
@@ -257,7 +265,7 @@ pub fn along(graph: &Graph, direction: &[Option<Tensor>]) -> Answer<(Vec<Tensor>
 ///
 /// # Errors
 /// If an op has no forward rule there, or the tangents contradict the reverse sweep.
-pub fn forward(graph: &Graph, sweep: &Sweep) -> Answer<Vec<TangentPass>> {
+pub fn forward(graph: &Graph, sweep: &BackwardSweep) -> Answer<Vec<TangentPass>> {
     let inputs = graph.arguments();
     let mut passes = Vec::new();
     for (input, x) in inputs.iter().enumerate() {
@@ -299,7 +307,7 @@ fn same(a: &Tensor, b: &Tensor, what: &str) -> Answer {
     };
     let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
     match x.iter().zip(&y).find(|(x, y)| !near(**x, **y)) {
-        Some((x, y)) => Err(Problem::engine(format!(
+        Some((x, y)) => Err(ExplorerError::engine(format!(
             "{what} is {x} one way and {y} the other: please report this"
         ))),
         None => Ok(()),

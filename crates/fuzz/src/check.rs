@@ -20,11 +20,11 @@ pub struct Failure {
     /// What is compared.
     pub pair: Pair,
     /// What is wrong with it.
-    pub what: What,
+    pub kind: FailureKind,
     /// What the first gave.
     pub got: String,
     /// What the second gave.
-    pub wanted: String,
+    pub expected: String,
 }
 
 /// Two ways.
@@ -64,7 +64,7 @@ impl Pair {
 
 /// The kinds of wrong. A shrunk program has to fail in the same kind.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum FailureKind {
     /// Other numbers; this many times the tolerance.
     Differs(f64),
     /// Other shapes or dtypes.
@@ -77,8 +77,8 @@ pub enum What {
     InputChanged,
 }
 
-impl What {
-    fn is_like(&self, other: &What) -> bool {
+impl FailureKind {
+    fn is_like(&self, other: &FailureKind) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
@@ -196,7 +196,7 @@ impl<'a> Checker<'a> {
         if let (Outcome::Gave(a), Outcome::Gave(b)) = (&before, &after)
             && distance(a, b, SAME) != Some(0.0)
         {
-            return failure(pair, What::InputChanged, &after, &before);
+            return failure(pair, FailureKind::InputChanged, &after, &before);
         }
         self.judge(pair, (way, way), &second, &first, 0.0)
     }
@@ -267,9 +267,9 @@ impl<'a> Checker<'a> {
         }
         Some(Failure {
             pair: pair.clone(),
-            what: What::Differs(far),
+            kind: FailureKind::Differs(far),
             got: format!("{claimed:.12} along the direction"),
-            wanted: format!("{slope:.12} by differences"),
+            expected: format!("{slope:.12} by differences"),
         })
     }
 
@@ -304,7 +304,7 @@ impl<'a> Checker<'a> {
     ) -> Option<Failure> {
         match (got, wanted) {
             (Outcome::Panicked(_), _) | (_, Outcome::Panicked(_)) => {
-                failure(pair, What::Panicked, got, wanted)
+                failure(pair, FailureKind::Panicked, got, wanted)
             }
             (Outcome::Refused(_), Outcome::Refused(_)) => {
                 self.tally.both_refused += 1;
@@ -318,14 +318,14 @@ impl<'a> Checker<'a> {
                         *self.tally.documented.entry(why).or_default() += 1;
                         None
                     }
-                    None => failure(pair, What::Refused, got, wanted),
+                    None => failure(pair, FailureKind::Refused, got, wanted),
                 }
             }
             (Outcome::Gave(a), Outcome::Gave(b)) => {
                 let far = match distance(b, a, tolerance.max(1e-300)) {
                     Some(far) if far <= 1.0 => return None,
                     Some(far) => far,
-                    None => return failure(pair, What::Shapes, got, wanted),
+                    None => return failure(pair, FailureKind::Shapes, got, wanted),
                 };
                 if gap(a, b).is_infinite() && slopes::infinite(self.program, way) {
                     *self.tally.documented.entry(INFINITE).or_default() += 1;
@@ -335,7 +335,7 @@ impl<'a> Checker<'a> {
                     self.tally.unstable += 1;
                     return None;
                 }
-                failure(pair, What::Differs(far), got, wanted)
+                failure(pair, FailureKind::Differs(far), got, wanted)
             }
         }
     }
@@ -391,8 +391,13 @@ fn run_on(program: &Program, way: &Way, xs: &Vec<Tensor>) -> Outcome {
     }
 }
 
-fn failure(pair: &Pair, what: What, got: &Outcome, wanted: &Outcome) -> Option<Failure> {
-    Some(Failure { pair: pair.clone(), what, got: got.to_string(), wanted: wanted.to_string() })
+fn failure(pair: &Pair, what: FailureKind, got: &Outcome, wanted: &Outcome) -> Option<Failure> {
+    Some(Failure {
+        pair: pair.clone(),
+        kind: what,
+        got: got.to_string(),
+        expected: wanted.to_string(),
+    })
 }
 
 impl Failure {
@@ -400,9 +405,9 @@ impl Failure {
     pub fn remains(&self, program: &Program) -> bool {
         let mut checker = Checker::new(program);
         checker.pair(&self.pair).is_some_and(|found| {
-            let said = |f: &Failure| [sentence(&f.got), sentence(&f.wanted)];
-            found.what.is_like(&self.what)
-                && (found.what != What::Refused || said(&found) == said(self))
+            let said = |f: &Failure| [sentence(&f.got), sentence(&f.expected)];
+            found.kind.is_like(&self.kind)
+                && (found.kind != FailureKind::Refused || said(&found) == said(self))
         })
     }
 }

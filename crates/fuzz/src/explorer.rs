@@ -4,7 +4,7 @@
 use crate::hostile::{damaged, feed};
 use crate::rng::Rng;
 use pullback::{DType, Recorder, Spec, Tensor, checkpoint, jit, record_program, trace};
-use pullback_explore::answer::recording::Opened;
+use pullback_explore::answer::recording::OpenedRecording;
 use pullback_explore::answer::start::EXAMPLES;
 use pullback_explore::server::parse;
 use pullback_explore::{Explorer, Subject};
@@ -26,7 +26,7 @@ fn feed_recordings(count: usize) {
         count,
         |rng| damaged(rng, &valid),
         |bytes| {
-            let Ok(opened) = Opened::bytes("x".into(), bytes) else { return };
+            let Ok(opened) = OpenedRecording::bytes("x".into(), bytes) else { return };
             let last = opened.nodes().saturating_sub(1);
             let paths = [
                 ("/api/recording", String::new()),

@@ -168,7 +168,7 @@ struct Scope<'a> {
 }
 
 /// The outcome of a statement that was tried.
-enum Tried {
+enum StatementOutcome {
     Fine,
     No,
     Panicked,
@@ -379,14 +379,14 @@ impl Generator {
     fn add(&mut self, scope: &mut Scope, mut stmt: Stmt, root: Option<Var>) -> bool {
         let first = self.fresh;
         match self.attempt(scope, &mut stmt) {
-            Tried::Fine => {}
+            StatementOutcome::Fine => {}
             // What panics is kept: it is a failure in every way of running it.
-            Tried::Panicked => {
+            StatementOutcome::Panicked => {
                 self.ended = true;
                 scope.block.stmts.push(stmt);
                 return true;
             }
-            Tried::No => {
+            StatementOutcome::No => {
                 self.fresh = first;
                 if matches!(stmt, Stmt::Write { .. }) {
                     self.start_over(scope);
@@ -403,7 +403,7 @@ impl Generator {
         true
     }
 
-    fn attempt(&mut self, scope: &mut Scope, stmt: &mut Stmt) -> Tried {
+    fn attempt(&mut self, scope: &mut Scope, stmt: &mut Stmt) -> StatementOutcome {
         // Names for as many results as a row may have; those that there are not are dropped below.
         let names: Vec<(Var, ArgKind)> = (0..6).map(|i| (self.fresh + i, ArgKind::Float)).collect();
         if let Stmt::Call { outs, .. } | Stmt::Nest { outs, .. } = stmt {
@@ -428,11 +428,11 @@ impl Generator {
                     .iter()
                     .all(|v| v.data.len() <= LONGEST && v.data.iter().all(|x| x.abs() <= LARGEST));
                 if !fine {
-                    return Tried::No;
+                    return StatementOutcome::No;
                 }
             }
-            Outcome::Refused(_) => return Tried::No,
-            Outcome::Panicked(_) => return Tried::Panicked,
+            Outcome::Refused(_) => return StatementOutcome::No,
+            Outcome::Panicked(_) => return StatementOutcome::Panicked,
         }
         let given: Vec<Tensor> = given.into_iter().flatten().collect();
         if let Stmt::Call { outs, .. } | Stmt::Nest { outs, .. } = stmt {
@@ -441,7 +441,7 @@ impl Generator {
         }
         self.fresh += given.len();
         scope.env = env;
-        Tried::Fine
+        StatementOutcome::Fine
     }
 
     /// The values as they were before a write that was not kept.

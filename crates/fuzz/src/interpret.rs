@@ -79,7 +79,7 @@ pub fn call(block: &Block, env: &Env, args: &[Tensor]) -> Vec<Tensor> {
 
 /// What is known of a statement that ran.
 #[derive(Clone, Debug, Default)]
-pub struct Noted {
+pub struct StatementRecord {
     /// What its plain numbers were.
     pub said: Vec<String>,
     /// The specs of its results.
@@ -89,11 +89,11 @@ pub struct Noted {
 }
 
 thread_local! {
-    static NOTES: RefCell<Option<HashMap<usize, Noted>>> = const { RefCell::new(None) };
+    static NOTES: RefCell<Option<HashMap<usize, StatementRecord>>> = const { RefCell::new(None) };
 }
 
 /// Runs something, and gives what is known of each statement that ran, by its address.
-pub fn noting<R>(f: impl FnOnce() -> R) -> (R, HashMap<usize, Noted>) {
+pub fn noting<R>(f: impl FnOnce() -> R) -> (R, HashMap<usize, StatementRecord>) {
     NOTES.set(Some(HashMap::new()));
     let result = f();
     (result, NOTES.take().unwrap_or_default())
@@ -113,7 +113,7 @@ pub fn step(stmt: &Stmt, env: &mut Env) {
             };
             let not_finite = outs.iter().any(strange);
             let specs = outs.iter().map(|x| x.spec().to_string()).collect();
-            let fresh = Noted { said, specs, not_finite: false };
+            let fresh = StatementRecord { said, specs, not_finite: false };
             notes.entry(crate::print::key(stmt)).or_insert(fresh).not_finite |= not_finite;
         }
     });

@@ -2,7 +2,7 @@
 
 use crate::ast::{Block, Nest, Program, Stmt, Var};
 use crate::compare::outcome;
-use crate::interpret::{Noted, function, noting};
+use crate::interpret::{StatementRecord, function, noting};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ fn names(vars: &[Var]) -> String {
     vars.iter().map(|v| format!("v{v}")).collect::<Vec<_>>().join(", ")
 }
 
-fn lines(block: &Block, notes: &HashMap<usize, Noted>, depth: usize, out: &mut String) {
+fn lines(block: &Block, notes: &HashMap<usize, StatementRecord>, depth: usize, out: &mut String) {
     let pad = "    ".repeat(depth);
     for stmt in &block.stmts {
         let noted = notes.get(&key(stmt));

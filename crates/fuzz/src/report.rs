@@ -118,8 +118,8 @@ fn one(options: &Options, seed: u64, found: &mut SearchReport) {
         true => shrink(&program, &failure),
         false => (program.clone(), failure.clone()),
     };
-    let mut text = format!("── seed {seed}: {}: {:?}\n", last.pair, last.what);
-    let _ = writeln!(text, "   got    {}\n   wanted {}", last.got, last.wanted);
+    let mut text = format!("── seed {seed}: {}: {:?}\n", last.pair, last.kind);
+    let _ = writeln!(text, "   got    {}\n   wanted {}", last.got, last.expected);
     if last.pair != failure.pair {
         let _ = writeln!(text, "   found with {}", failure.pair);
     }

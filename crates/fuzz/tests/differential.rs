@@ -2,7 +2,7 @@
 //! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` continues for as long as one
 //! likes. Then the fuzzer itself: what is wrong on purpose is found, and made small.
 
-use pullback_fuzz::check::{Pair, What};
+use pullback_fuzz::check::{FailureKind, Pair};
 use pullback_fuzz::generate;
 use pullback_fuzz::ops;
 use pullback_fuzz::print;
@@ -45,7 +45,7 @@ fn a_wrong_rule_is_found_and_shrunk() {
     for name in ["wrong_slope", "wrong_tangent"] {
         let found = injected(name, None);
         let (program, failure) = found.programs.first().expect("a failure");
-        assert!(matches!(failure.what, What::Differs(_)), "{}", found.failures[0]);
+        assert!(matches!(failure.kind, FailureKind::Differs(_)), "{}", found.failures[0]);
         assert!(program.body.count() <= 2, "{}", found.failures[0]);
         assert!(print::text(program).contains(name), "{}", found.failures[0]);
         assert!(found.failures[0].contains("--seed "), "{}", found.failures[0]);
@@ -56,7 +56,7 @@ fn a_wrong_rule_is_found_and_shrunk() {
 fn a_refusal_of_one_way_alone_is_found_and_shrunk() {
     let found = injected("reads_a_value", Some("jit"));
     let (program, failure) = found.programs.first().expect("a failure");
-    assert_eq!(failure.what, What::Refused, "{}", found.failures[0]);
+    assert_eq!(failure.kind, FailureKind::Refused, "{}", found.failures[0]);
     assert_eq!(failure.pair, Pair::Plain(Way::of("jit")));
     assert_eq!(program.body.count(), 1, "{}", found.failures[0]);
 }
@@ -65,7 +65,7 @@ fn a_refusal_of_one_way_alone_is_found_and_shrunk() {
 fn a_panic_is_found_and_shrunk() {
     let found = injected("panics_if_large", None);
     let (program, failure) = found.programs.first().expect("a failure");
-    assert_eq!(failure.what, What::Panicked, "{}", found.failures[0]);
+    assert_eq!(failure.kind, FailureKind::Panicked, "{}", found.failures[0]);
     assert!(program.body.count() <= 2, "{}", found.failures[0]);
 }
 

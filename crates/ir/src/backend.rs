@@ -15,7 +15,7 @@
 //! orders them itself, by events: a copy waits for what has written its source, and what reads the
 //! result of the copy waits for it. What such a stream may still use is not given back, or used
 //! again only afterwards. The engine does not see them. If it is to choose between
-//! several compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be
+//! several compute streams one day, the stream will be a field of [`OpCall`] and [`Bases`] and be
 //! stored with each memory, next to its handle.
 
 use crate::pass::plan::Planned;
@@ -121,7 +121,7 @@ pub struct PoolStats {
 }
 
 /// Names memory of a device. Only the device knows what it means.
-pub type Handle = u64;
+pub type MemoryHandle = u64;
 
 /// Bytes of a device that were copied to the host, or are on the way there. What is in it is known
 /// to the device alone: it may be memory that the device reads and writes by itself.
@@ -154,43 +154,43 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// # Errors
     /// If it cannot be allocated ([`ErrorKind::Memory`]), also after what the device itself has
     /// cached was given back.
-    fn alloc(&self, bytes: usize) -> Result<Handle>;
+    fn alloc(&self, bytes: usize) -> Result<MemoryHandle>;
 
     /// Gives memory back, once everything that is in the queue has run.
-    fn free(&self, memory: Handle);
+    fn free(&self, memory: MemoryHandle);
 
     /// Copies bytes to the start of memory. They may change when this returns, so a backend that
     /// copies later takes them to memory of its own (pinned, for a GPU) first.
     ///
     /// # Errors
     /// If the device does not take them.
-    fn upload(&self, from: &[u8], to: Handle) -> Result<()>;
+    fn upload(&self, from: &[u8], to: MemoryHandle) -> Result<()>;
 
     /// Waits for everything in the queue, then copies bytes from byte `start` on.
     ///
     /// # Errors
     /// What has failed since the last wait.
-    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
+    fn download(&self, from: MemoryHandle, start: usize, to: &mut [u8]) -> Result<()>;
 
     /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does
     /// not wait, if the device can copy during its other work: the memory may be given back at
-    /// once, and [`DeviceBackend::settle`] comes before a call that writes to it.
+    /// once, and [`DeviceBackend::wait_for_copies`] comes before a call that writes to it.
     ///
     /// # Errors
     /// If there is no memory on the host, or the device does not take the copy.
-    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+    fn offload(&self, from: MemoryHandle, start: usize, bytes: usize) -> Result<HostCopy> {
         let mut copy = vec![0; bytes];
         self.download(from, start, &mut copy)?;
         Ok(HostCopy::new(copy, bytes))
     }
 
     /// Starts to copy what was offloaded to the start of memory. Does not wait, if the device can
-    /// copy during its other work: [`DeviceBackend::settle`] comes before calls that use the
-    /// memory.
+    /// copy during its other work: [`DeviceBackend::wait_for_copies`] comes before calls that use
+    /// the memory.
     ///
     /// # Errors
     /// If the device does not take the copy.
-    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+    fn restore(&self, copy: &HostCopy, to: MemoryHandle) -> Result<()> {
         match copy.get::<Vec<u8>>() {
             Some(bytes) => self.upload(bytes, to),
             None => Err(foreign()),
@@ -202,7 +202,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the device does not take it.
-    fn settle(&self, _memory: Handle) -> Result<()> {
+    fn wait_for_copies(&self, _memory: MemoryHandle) -> Result<()> {
         Ok(())
     }
 
@@ -226,7 +226,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the device does not take the op.
-    fn run(&self, call: &Call<'_>) -> Result<bool>;
+    fn run(&self, call: &OpCall<'_>) -> Result<bool>;
 
     /// Starts a collective on memory of the device, behind what is in the queue and beside what
     /// follows, on a stream of its own. `None`, and nothing done, if this device or that of another
@@ -237,7 +237,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// If the group is not used any more, or the device does not take the call, which was then not
     /// made. What fails later is the error of [`DeviceFlight::wait`], or of the next wait for the
     /// device.
-    fn start(&self, _call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+    fn start(&self, _call: &OpCall<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
         Ok(None)
     }
 
@@ -337,7 +337,7 @@ pub trait DeviceProgram: Send + Sync {
 }
 
 /// One op, with the memory of its operands and results.
-pub struct Call<'a> {
+pub struct OpCall<'a> {
     /// The op.
     pub op: &'a Op,
     /// How the results are written; `None`: to fresh memory.
@@ -354,7 +354,7 @@ pub struct Call<'a> {
 #[derive(Clone, Copy)]
 pub struct DeviceOperand<'a> {
     /// The memory.
-    pub memory: Handle,
+    pub memory: MemoryHandle,
     /// The layout of the elements in it.
     pub layout: &'a Layout,
     /// What they are.
@@ -366,9 +366,9 @@ pub struct DeviceOperand<'a> {
 pub struct Bases<'a> {
     /// Memory to work in, at least as long as the plan says. It is that of the run before, except
     /// after a longer program, trimming or a run step by step.
-    pub arena: Handle,
+    pub arena: MemoryHandle,
     /// The inputs, each with the byte at which it begins.
-    pub inputs: &'a [(Handle, usize)],
+    pub inputs: &'a [(MemoryHandle, usize)],
     /// The outputs that replace no input: [`Planned::fresh`].
-    pub outputs: &'a [Handle],
+    pub outputs: &'a [MemoryHandle],
 }

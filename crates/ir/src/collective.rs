@@ -196,7 +196,7 @@ pub trait Communicator: Send + Sync {
     /// If workers called different collectives, a worker has exited, or time ran out.
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
 
-    /// [`Communicator::run`] into memory that nobody has written, and that is not cleared: the
+    /// [`Communicator::run`] into memory that is neither written nor cleared: the
     /// caller sees whether all of it was written ([`Fresh::check`]). By default through memory of
     /// its own.
     ///

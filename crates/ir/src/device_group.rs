@@ -57,7 +57,7 @@ pub trait DeviceJoin {
 }
 
 /// What a group knows of the device of this worker.
-pub(crate) struct Joined {
+pub(crate) struct JoinedDevice {
     device: Device,
     /// `None`: the workers go through the host.
     engine: Option<Arc<dyn Any + Send + Sync>>,
@@ -86,7 +86,7 @@ impl GroupHandle {
                 engine = made.map(|engine| Arc::new(engine) as Arc<dyn Any + Send + Sync>);
                 Ok(())
             })?;
-            *joined = Some(Joined { device, engine });
+            *joined = Some(JoinedDevice { device, engine });
         }
         match &*joined {
             Some(joined) if joined.device != device => {
@@ -98,8 +98,8 @@ impl GroupHandle {
                 self.communicator().fail(&message);
                 Err(Error::new(ErrorKind::Workers, op, message).at(call.line))
             }
-            Some(Joined { engine: Some(engine), .. }) => Ok(engine.clone().downcast().ok()),
-            Some(Joined { engine: None, .. }) | None => Ok(None),
+            Some(JoinedDevice { engine: Some(engine), .. }) => Ok(engine.clone().downcast().ok()),
+            Some(JoinedDevice { engine: None, .. }) | None => Ok(None),
         }
     }
 }

@@ -44,10 +44,10 @@ pub enum ErrorKind {
 ///   at examples/mnist.rs:41:20
 /// ```
 #[derive(Clone)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
 #[derive(Clone)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     op: Cow<'static, str>,
     message: String,
@@ -72,7 +72,7 @@ impl Error {
         op: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) -> Error {
-        Error(Box::new(Inner {
+        Error(Box::new(ErrorInner {
             kind,
             op: op.into(),
             message: message.into(),

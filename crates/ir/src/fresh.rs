@@ -1,7 +1,7 @@
 //! Memory of a result that is written for the first time.
 //!
 //! Clearing memory before an engine writes it costs a pass over it, and an engine is safe code,
-//! which must not read what nobody has written. So it gets [`Fresh`]: it can only be written, and
+//! which must not read uninitialised memory. So it gets [`Fresh`]: it can only be written, and
 //! remembers where it was, so that its owner can see whether all of it is there now.
 
 use crate::{Error, ErrorKind, Result};
@@ -25,12 +25,12 @@ const WORD: usize = 8;
 /// # Ok::<(), pullback_ir::Error>(())
 /// ```
 pub struct Fresh<'a> {
-    memory: Memory<'a>,
+    memory: FreshMemory<'a>,
     /// What was written: ascending ranges that do not touch.
     written: Vec<Range<usize>>,
 }
 
-enum Memory<'a> {
+enum FreshMemory<'a> {
     Unwritten(&'a mut [MaybeUninit<u8>]),
     Old(&'a mut [u8]),
 }
@@ -46,7 +46,7 @@ impl<'a> Fresh<'a> {
     /// assert!(fresh.check("example").is_ok());
     /// ```
     pub fn new(memory: &'a mut [MaybeUninit<u8>]) -> Fresh<'a> {
-        Fresh { memory: Memory::Unwritten(memory), written: Vec::new() }
+        Fresh { memory: FreshMemory::Unwritten(memory), written: Vec::new() }
     }
 
     /// Over memory whose content is replaced.
@@ -58,7 +58,7 @@ impl<'a> Fresh<'a> {
     /// assert_eq!(memory, [3, 2]);
     /// ```
     pub fn over(memory: &'a mut [u8]) -> Fresh<'a> {
-        Fresh { memory: Memory::Old(memory), written: Vec::new() }
+        Fresh { memory: FreshMemory::Old(memory), written: Vec::new() }
     }
 
     /// How many bytes there are.
@@ -70,8 +70,8 @@ impl<'a> Fresh<'a> {
     #[expect(clippy::len_without_is_empty, reason = "it is written, not asked")]
     pub fn len(&self) -> usize {
         match &self.memory {
-            Memory::Unwritten(memory) => memory.len(),
-            Memory::Old(memory) => memory.len(),
+            FreshMemory::Unwritten(memory) => memory.len(),
+            FreshMemory::Old(memory) => memory.len(),
         }
     }
 
@@ -88,12 +88,12 @@ impl<'a> Fresh<'a> {
     /// If they do not fit.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         match &mut self.memory {
-            Memory::Unwritten(memory) => {
+            FreshMemory::Unwritten(memory) => {
                 for (to, &from) in memory[at..at + bytes.len()].iter_mut().zip(bytes) {
                     to.write(from);
                 }
             }
-            Memory::Old(memory) => memory[at..at + bytes.len()].copy_from_slice(bytes),
+            FreshMemory::Old(memory) => memory[at..at + bytes.len()].copy_from_slice(bytes),
         }
         self.note(at..at + bytes.len());
     }
@@ -118,11 +118,11 @@ impl<'a> Fresh<'a> {
     ) {
         let (end, words) = (at + len, words.into_iter());
         let done = match &mut self.memory {
-            Memory::Unwritten(memory) => {
+            FreshMemory::Unwritten(memory) => {
                 let set = |to: &mut MaybeUninit<u8>, from: u8| *to = MaybeUninit::new(from);
                 put(&mut memory[at..end], words, |to, word| *to = word.map(MaybeUninit::new), set)
             }
-            Memory::Old(memory) => {
+            FreshMemory::Old(memory) => {
                 put(&mut memory[at..end], words, |to, word| *to = word, |to, from| *to = from)
             }
         };
@@ -138,8 +138,8 @@ impl<'a> Fresh<'a> {
     /// ```
     pub fn old(&self) -> Option<&[u8]> {
         match &self.memory {
-            Memory::Unwritten(_) => None,
-            Memory::Old(memory) => Some(memory),
+            FreshMemory::Unwritten(_) => None,
+            FreshMemory::Old(memory) => Some(memory),
         }
     }
 

@@ -10,7 +10,7 @@
 //! sent next would be taken for something else. Later calls fail at once and give the first error
 //! as their cause.
 
-use crate::device_group::Joined;
+use crate::device_group::JoinedDevice;
 use crate::{Collective, Communicator, Error, ErrorKind, Family, Line, Op, Program, Result};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -21,24 +21,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// A communicator in an op. Clones share the numbering of calls, and are equal.
 #[derive(Clone)]
 pub struct GroupHandle {
-    shared: Arc<Shared>,
+    shared: Arc<GroupShared>,
     /// Sums are the tree of the contract, also if the devices of the workers add in another order.
     fixed_order: bool,
 }
 
-struct Shared {
+struct GroupShared {
     communicator: Arc<dyn Communicator>,
-    order: Arc<Order>,
+    order: Arc<CallOrder>,
     /// What the devices of the workers exchange memory by, once that was asked for.
-    joined: Mutex<Option<Joined>>,
+    joined: Mutex<Option<JoinedDevice>>,
     /// The way to the group's own thread, once it was needed.
-    thread: Mutex<Option<Sender<Job>>>,
+    thread: Mutex<Option<Sender<GroupTask>>>,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type GroupTask = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
-struct Order {
+struct CallOrder {
     state: Mutex<OrderState>,
     changed: Condvar,
 }
@@ -95,16 +95,16 @@ impl Op {
 }
 
 /// A call that was issued and has a number.
-struct Turn {
+struct IssuedCall {
     number: u64,
-    order: Arc<Order>,
+    order: Arc<CallOrder>,
 }
 
 /// A call that runs on the group's own thread.
-pub struct Started(Arc<Outcome>);
+pub struct Started(Arc<CallResult>);
 
 #[derive(Default)]
-struct Outcome {
+struct CallResult {
     result: Mutex<Option<Result<()>>>,
     changed: Condvar,
 }
@@ -113,15 +113,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Order {
-    fn issue(self: &Arc<Order>) -> Turn {
+impl CallOrder {
+    fn issue(self: &Arc<CallOrder>) -> IssuedCall {
         let mut state = lock(&self.state);
         state.issued += 1;
-        Turn { number: state.issued - 1, order: self.clone() }
+        IssuedCall { number: state.issued - 1, order: self.clone() }
     }
 }
 
-impl Turn {
+impl IssuedCall {
     /// Makes the call when all before it have ended.
     fn call(self, op: &'static str, f: impl FnOnce(u64) -> Result<()>) -> Result<()> {
         if let Some(first) = self.reached().broken.clone() {
@@ -146,7 +146,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for IssuedCall {
     fn drop(&mut self) {
         self.reached().ended += 1;
         self.order.changed.notify_all();
@@ -166,7 +166,7 @@ impl GroupHandle {
     /// number its own calls.
     pub fn new(communicator: Arc<dyn Communicator>) -> GroupHandle {
         let (order, joined, thread) = (Arc::default(), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { communicator, order, joined, thread });
+        let shared = Arc::new(GroupShared { communicator, order, joined, thread });
         GroupHandle { shared, fixed_order: false }
     }
 
@@ -182,7 +182,7 @@ impl GroupHandle {
     }
 
     /// What the devices of the workers exchange memory by.
-    pub(crate) fn joined(&self) -> MutexGuard<'_, Option<Joined>> {
+    pub(crate) fn joined(&self) -> MutexGuard<'_, Option<JoinedDevice>> {
         lock(&self.shared.joined)
     }
 
@@ -210,12 +210,13 @@ impl GroupHandle {
         op: &'static str,
         f: impl FnOnce(&dyn Communicator, u64) -> Result<()> + Send + 'static,
     ) -> Started {
-        let outcome = Arc::new(Outcome::default());
-        let (communicator, told) = (self.shared.communicator.clone(), Teller(outcome.clone()));
+        let outcome = Arc::new(CallResult::default());
+        let (communicator, told) =
+            (self.shared.communicator.clone(), ResultSender(outcome.clone()));
         // The number is taken under the lock, so that jobs are sent in the order of their numbers.
         let mut thread = lock(&self.shared.thread);
         let turn = self.shared.order.issue();
-        let job: Job = Box::new(move || {
+        let job: GroupTask = Box::new(move || {
             let result = turn.call(op, |number| f(&*communicator, number));
             told.tell(result);
         });
@@ -229,24 +230,24 @@ impl GroupHandle {
 }
 
 /// Starts the thread of a group. If that fails, sending fails and the caller makes its calls.
-fn spawn() -> Sender<Job> {
-    let (jobs, received) = channel::<Job>();
+fn spawn() -> Sender<GroupTask> {
+    let (jobs, received) = channel::<GroupTask>();
     let work = move || received.into_iter().for_each(|job| job());
     let _ = std::thread::Builder::new().name("collectives".into()).spawn(work);
     jobs
 }
 
 /// Tells the outcome of a call, also if the call was never made.
-struct Teller(Arc<Outcome>);
+struct ResultSender(Arc<CallResult>);
 
-impl Teller {
+impl ResultSender {
     fn tell(&self, result: Result<()>) {
         lock(&self.0.result).get_or_insert(result);
         self.0.changed.notify_all();
     }
 }
 
-impl Drop for Teller {
+impl Drop for ResultSender {
     fn drop(&mut self) {
         let message = "the thread of the group has ended";
         self.tell(Err(Error::new(ErrorKind::Workers, "collective", message)));

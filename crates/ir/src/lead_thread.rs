@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum ThreadRole {
     Unknown,
     Lead,
     Other,
 }
 
 thread_local! {
-    static ROLE: Cell<Role> = const { Cell::new(Role::Unknown) };
-    static END: End = const { End };
+    static ROLE: Cell<ThreadRole> = const { Cell::new(ThreadRole::Unknown) };
+    static END: RoleGuard = const { RoleGuard };
 }
 
 /// Gives the role up when the thread ends.
-struct End;
+struct RoleGuard;
 
-impl Drop for End {
+impl Drop for RoleGuard {
     fn drop(&mut self) {
         // What other destructors of this thread count is counted as by any other thread.
-        ROLE.set(Role::Other);
+        ROLE.set(ThreadRole::Other);
         IS_TAKEN.store(false, Ordering::Release);
     }
 }
@@ -37,9 +37,9 @@ impl Drop for End {
 #[inline(always)]
 fn is_lead() -> bool {
     match ROLE.get() {
-        Role::Lead => true,
-        Role::Other => false,
-        Role::Unknown => ask(),
+        ThreadRole::Lead => true,
+        ThreadRole::Other => false,
+        ThreadRole::Unknown => ask(),
     }
 }
 
@@ -48,7 +48,7 @@ fn ask() -> bool {
     let free = || IS_TAKEN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
     // A thread that is ending cannot give the role up any more, so it does not take it.
     let is_lead = END.try_with(|_| free().is_ok()).unwrap_or(false);
-    ROLE.set(if is_lead { Role::Lead } else { Role::Other });
+    ROLE.set(if is_lead { ThreadRole::Lead } else { ThreadRole::Other });
     is_lead
 }
 

@@ -38,8 +38,8 @@ mod view;
 mod window;
 
 pub use backend::{
-    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    KernelCode, KernelTime, KernelUsage, PoolStats, Step, Write,
+    Bases, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, HostCopy, KernelCode,
+    KernelTime, KernelUsage, MemoryHandle, OpCall, PoolStats, Step, Write,
 };
 pub use collective::{Alone, Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};

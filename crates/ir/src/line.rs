@@ -26,17 +26,17 @@ use std::sync::{Mutex, PoisonError};
 /// assert_eq!(size_of::<Option<Line>>(), 8);
 /// ```
 #[derive(Clone, Copy)]
-pub struct Line(&'static Source);
+pub struct Line(&'static SourceLine);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Source {
+struct SourceLine {
     file: &'static str,
     line: u32,
     column: u32,
 }
 
 /// Every interned line.
-static LINES: Mutex<Option<HashSet<&'static Source>>> = Mutex::new(None);
+static LINES: Mutex<Option<HashSet<&'static SourceLine>>> = Mutex::new(None);
 /// The names of files that did not come from the compiler.
 static FILES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
 
@@ -87,16 +87,16 @@ impl Line {
             }
         };
         drop(held);
-        Line::interned(Source { file, line, column })
+        Line::interned(SourceLine { file, line, column })
     }
 
-    fn interned(source: Source) -> Line {
+    fn interned(source: SourceLine) -> Line {
         let mut held = LINES.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = held.get_or_insert_with(HashSet::new);
         if let Some(known) = lines.get(&source) {
             return Line(known);
         }
-        let kept: &'static Source = Box::leak(Box::new(source));
+        let kept: &'static SourceLine = Box::leak(Box::new(source));
         lines.insert(kept);
         Line(kept)
     }
@@ -143,8 +143,11 @@ impl From<&'static Location<'static>> for Line {
             {
                 return *line;
             }
-            let line =
-                Line::interned(Source { file: at.file(), line: at.line(), column: at.column() });
+            let line = Line::interned(SourceLine {
+                file: at.file(),
+                line: at.line(),
+                column: at.column(),
+            });
             cache.resize(CACHED_LINES, None);
             cache[slot] = Some((at, line));
             line

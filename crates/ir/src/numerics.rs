@@ -28,7 +28,7 @@ struct Switch {
     number: usize,
     variable: &'static str,
     otherwise: bool,
-    /// 0 or 1, or [`UNSET`] until somebody sets it or asks.
+    /// 0 or 1, or [`UNSET`] until it is set or read.
     value: AtomicU8,
 }
 
@@ -84,13 +84,13 @@ fn parsed(text: &str) -> Option<bool> {
 
 /// Runs `f` with what a scope says, which ends also if `f` panics.
 fn within<R>(inside: [Option<bool>; 2], f: impl FnOnce() -> R) -> R {
-    struct Restore([Option<bool>; 2]);
-    impl Drop for Restore {
+    struct RestoreNumerics([Option<bool>; 2]);
+    impl Drop for RestoreNumerics {
         fn drop(&mut self) {
             SCOPE.set(self.0);
         }
     }
-    let _restore = Restore(SCOPE.replace(inside));
+    let _restore = RestoreNumerics(SCOPE.replace(inside));
     f()
 }
 

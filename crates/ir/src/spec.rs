@@ -113,14 +113,14 @@ impl fmt::Display for Spec {
             write!(f, "{}{n}", if i > 0 { "," } else { "" })?;
         }
         f.write_str("]")?;
-        At(self.device).fmt(f)
+        DeviceSuffix(self.device).fmt(f)
     }
 }
 
 /// The suffix of a device: nothing for the CPU, otherwise `@cuda:0`.
-pub(crate) struct At(pub(crate) Device);
+pub(crate) struct DeviceSuffix(pub(crate) Device);
 
-impl fmt::Display for At {
+impl fmt::Display for DeviceSuffix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Device::Cpu => Ok(()),

@@ -32,7 +32,7 @@ struct Devices;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/workers.md")]
-struct Workers;
+struct ManyWorkers;
 
 pub mod data;
 pub mod distributions;

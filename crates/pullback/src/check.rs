@@ -86,7 +86,7 @@ impl Default for Check {
     }
 }
 
-type LeavesFn<'a> = dyn Fn(&Vec<Tensor>) -> Vec<Tensor> + 'a;
+type FlatFn<'a> = dyn Fn(&Vec<Tensor>) -> Vec<Tensor> + 'a;
 
 impl Check {
     /// Checks the first order in both modes, with a relative tolerance of 1e-6 and an absolute one
@@ -242,7 +242,7 @@ impl Check {
         }
     }
 
-    fn check(&self, f: &LeavesFn, x: &[Tensor], order: usize, report: &mut Report) {
+    fn check(&self, f: &FlatFn, x: &[Tensor], order: usize, report: &mut Report) {
         let detached: Vec<Tensor> = x.iter().map(Tensor::detach).collect();
         let x = &detached;
         let y = f(x);

@@ -68,7 +68,7 @@ impl Tensor {
                 }
             );
         };
-        let mut search = Search {
+        let mut search = CutSearch {
             wanted,
             open_nodes: FxHashSet::default(),
             hidden_nodes: FxHashSet::default(),
@@ -103,7 +103,7 @@ impl Tensor {
 /// How many cuts are listed.
 const LISTED: usize = 5;
 
-struct Search {
+struct CutSearch {
     wanted: ValueId,
     /// Nodes seen on the open graph, and behind some cut: each is visited once, for the cut that
     /// led there first.
@@ -115,7 +115,7 @@ struct Search {
     seen_cuts: FxHashSet<*const Cut>,
 }
 
-impl Search {
+impl CutSearch {
     /// Walks from `start`: the connected graph first, then what is behind the cuts it found.
     fn run(&mut self, start: History) {
         let mut stack = vec![start];

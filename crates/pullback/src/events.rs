@@ -362,7 +362,7 @@ pub(crate) struct BackwardPass {
     _mask: Restore<u16>,
     _node: Option<watch::AtNode>,
     _ledger: Option<ledger::BackwardScope>,
-    _record: Option<recorder::BackwardScope>,
+    _record: Option<recorder::RecordedBackward>,
     /// The last to be dropped: dropping recomputed values may run user code.
     _replays: checkpoint::Replays,
 }

@@ -245,7 +245,7 @@ impl Group {
         let op = collective::op(self, collective);
         if trace::active() {
             // A compiled program starts its collectives as early as it can by itself.
-            return Pending(State::Ready(crate::apply::apply(op, &[&x])));
+            return Pending(PendingState::Ready(crate::apply::apply(op, &[&x])));
         }
         // Not through `apply`, which records, checks and reports results as it returns: this one is
         // not complete then. What `apply` does about an operand is done here: it has no history and
@@ -255,7 +255,8 @@ impl Group {
         let operands = [x.spec()];
         let spec = fail::or_raise(check(&op, &operands).map_err(|e| e.at(at))).results()[0].clone();
         let given = x.spec().with_device(Device::Cpu);
-        // A copy, as the tensor may be written before the call is made, unless nobody else has it.
+        // A copy, as the tensor may be written before the call is made, unless there is no other
+        // reference.
         let input = match x.is_sole_owner() && x.0.layout.is_dense() {
             true => x,
             false => fail::or_raise(backend::copy(&x, at).map_err(|e| e.at(at))),
@@ -263,7 +264,7 @@ impl Group {
         let flight = backend::start(&op, &input, &spec, at).map_err(|e| e.at(at));
         match flight.transpose() {
             None => {}
-            Some(flight) => return Pending(State::OnDevice(flight, at)),
+            Some(flight) => return Pending(PendingState::OnDevice(flight, at)),
         }
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
         let (told, made) = (place.clone(), spec.clone());
@@ -293,7 +294,7 @@ impl Group {
             Ok(())
         };
         let started = self.0.start(name, run);
-        Pending(State::Started { started, place, spec, name, at })
+        Pending(PendingState::Started { started, place, spec, name, at })
     }
 }
 
@@ -306,9 +307,9 @@ impl Group {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[must_use = "its result comes with `wait`"]
-pub struct Pending(State);
+pub struct Pending(PendingState);
 
-enum State {
+enum PendingState {
     /// Made by the device, or why it could not be started.
     OnDevice(Result<Flight>, Line),
     Started {
@@ -338,12 +339,12 @@ impl Pending {
     /// earlier collective of the group failed.
     pub fn wait(self) -> Result<Tensor> {
         match self.0 {
-            State::Ready(tensor) => Ok(tensor),
-            State::OnDevice(flight, at) => {
+            PendingState::Ready(tensor) => Ok(tensor),
+            PendingState::OnDevice(flight, at) => {
                 let located = |e: Error| if e.location().is_some() { e } else { e.at(at) };
                 flight.and_then(Flight::wait).map_err(located)
             }
-            State::Started { started, place, spec, name, at } => {
+            PendingState::Started { started, place, spec, name, at } => {
                 started.wait().map_err(|e| e.at(at))?;
                 let memory = place.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let missing = || Error::new(ErrorKind::Workers, name, "has no result").at(at);

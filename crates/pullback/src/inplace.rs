@@ -19,7 +19,7 @@ pub(crate) mod undo;
 use crate::apply::{self, checked};
 use crate::backend::{self, Write};
 use crate::rule::{Tensors, Val};
-use crate::storage::Writer;
+use crate::storage::LastWrite;
 use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tape::record::record;
@@ -93,7 +93,7 @@ impl Tensor {
             tracked[1] = derivative(x)?;
             plain &= !tracked[1] && !x.shares_memory(self);
         }
-        let writer = Writer { op: name, at };
+        let writer = LastWrite { op: name, at };
         // A value that is watched for overflow must be computed where it can be checked.
         let known = trace::knows(self) && !watch::is_active();
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
@@ -160,7 +160,7 @@ impl Tensor {
         }
         let apart =
             |i: usize| all.iter().enumerate().all(|(j, x)| i == j || !x.shares_memory(targets[i]));
-        let writer = Writer { op: name, at };
+        let writer = LastWrite { op: name, at };
         let at_once =
             plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
         let new = if at_once && !trace::active() && !watch::is_active() {
@@ -211,7 +211,7 @@ impl Tensor {
         op: &Op,
         operands: &[Tensor],
         root: &Tensor,
-        writer: Writer,
+        writer: LastWrite,
     ) -> Result<Option<Tensor>> {
         let with_self = !matches!(op, Op::Copy);
         let all: SmallVec<[&Tensor; 4]> =
@@ -241,7 +241,7 @@ impl Tensor {
         root: &Tensor,
         views: Vec<View>,
         plain: bool,
-        writer: Writer,
+        writer: LastWrite,
     ) -> Result<()> {
         self.check_fits(new, root, &views, plain, writer)?;
         let whole = self.is_same(root);
@@ -343,7 +343,7 @@ impl Tensor {
 }
 
 /// The error of memory that a device does not write to in this way.
-fn not_written(writer: Writer) -> Error {
+fn not_written(writer: LastWrite) -> Error {
     Error::new(ErrorKind::InPlace, writer.op, "the device does not write to a part of memory")
 }
 

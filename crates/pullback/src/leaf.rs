@@ -134,7 +134,7 @@ impl fmt::Debug for Leaf {
 }
 
 /// The gradients of leaves that a backward pass has summed so far.
-pub(crate) struct Sums {
+pub(crate) struct GradientSums {
     options: BackwardOptions,
     sums: Vec<(Arc<Leaf>, Option<Tensor>)>,
     /// Where each leaf is in the list, by its number.
@@ -145,13 +145,13 @@ pub(crate) struct Sums {
     at: Line,
 }
 
-impl Sums {
+impl GradientSums {
     pub fn new(
         options: BackwardOptions,
         expected: Option<FxHashMap<u64, usize>>,
         at: Line,
-    ) -> Sums {
-        Sums { options, sums: Vec::new(), places: FxHashMap::default(), expected, at }
+    ) -> GradientSums {
+        GradientSums { options, sums: Vec::new(), places: FxHashMap::default(), expected, at }
     }
 
     /// Whether contributions are counted, because a ready hook waits for the last.
@@ -168,7 +168,7 @@ impl Sums {
     }
 
     /// Adds a contribution.
-    pub fn give(&mut self, leaf: &Arc<Leaf>, grad: Tensor) {
+    pub fn add(&mut self, leaf: &Arc<Leaf>, grad: Tensor) {
         let i = *self.places.entry(leaf.seq).or_insert_with(|| {
             self.sums.push((leaf.clone(), None));
             self.sums.len() - 1

@@ -184,7 +184,7 @@ pub use numerics::{
 pub use ops::update;
 pub use ops::{
     Attention, BagMode, CrossEntropy, Embedding, EmbeddingBag, GridPaddingMode, GridSampleMode,
-    Index, Indices, Interpolate, IntoIndex, Operand, PadFill, PadMode, Reduction, Resize,
+    Index, Indices, Interpolate, InterpolateMode, IntoIndex, Operand, PadFill, PadMode, Reduction,
     block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack,
     table, vstack,
 };
@@ -217,7 +217,7 @@ pub use transform::{
 pub mod record_file {
     pub use crate::record::file::{MAX_BYTES, MAX_LIST, MAX_NAME, MAX_NODES, WHOLE};
     pub use crate::record::model::{
-        Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit,
+        NodeKind, RecordedNode, RecordedOp, Recording, Sampled, SavedNote, Visit,
     };
     pub use crate::record::recorder::family;
     pub use crate::record::stats::Stats;

@@ -12,7 +12,7 @@ pub(crate) use crate::rule_context::{DerivativeFn, Derivatives};
 pub(crate) use crate::slope::{Slope, chain, slopes};
 pub(crate) use crate::tensors::Tensors;
 
-use crate::custom::Handle;
+use crate::custom::RuleHandle;
 use crate::{Op, Spec, Tensor};
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(crate) enum Grad {
     /// Pointwise: the slope with respect to each operand.
     Slopes(&'static [Slope]),
     /// Linear in some operands, jointly; the transpose maps `dy` to the gradient of operand `i`.
-    Linear(Linear),
+    Linear(LinearRule),
     /// Linear in each of two operands; the transpose may use the other one.
-    Bilinear(Bilinear),
+    Bilinear(BilinearRule),
     /// Anything else.
     ByHand(ByHand),
     /// Control flow: keeps its operands, which costs nothing inside a program.
@@ -34,21 +34,21 @@ pub(crate) enum Grad {
     /// A decomposition into simpler ops: used instead of the op wherever a derivative is needed.
     Decompose(fn(&Op, &[&Tensor]) -> Tensors),
     /// Defined by the user.
-    Custom(Arc<Handle>),
+    Custom(Arc<RuleHandle>),
 }
 
-pub(crate) struct Linear {
+pub(crate) struct LinearRule {
     /// The operands it is linear in; the others are kept if the transpose uses them.
-    pub wrt: Set,
+    pub wrt: OperandSet,
     /// The other operands that the transpose uses.
-    pub uses: Set,
+    pub uses: OperandSet,
     pub transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     pub adds: Adds,
     /// The gradient as a formula, for the documentation.
     pub formula: &'static str,
 }
 
-pub(crate) struct Bilinear {
+pub(crate) struct BilinearRule {
     pub transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     pub adds: Adds,
     /// The gradients as formulas, for the documentation.
@@ -83,16 +83,16 @@ pub(crate) type AddInto = fn(&RuleContext, usize, &Tensor, &Tensor) -> bool;
 
 /// A set of operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Set {
+pub(crate) enum OperandSet {
     All,
     Of(&'static [usize]),
 }
 
-impl Set {
+impl OperandSet {
     pub fn has(self, i: usize) -> bool {
         match self {
-            Set::All => true,
-            Set::Of(list) => list.contains(&i),
+            OperandSet::All => true,
+            OperandSet::Of(list) => list.contains(&i),
         }
     }
 }

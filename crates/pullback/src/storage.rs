@@ -28,7 +28,7 @@ pub(crate) struct Storage {
     version: AtomicU64,
     /// Known to be all ones, so it need not be read.
     ones: AtomicBool,
-    writer: Latch<Option<Writer>>,
+    writer: Latch<Option<LastWrite>>,
     /// What subscribers store with it.
     pub marks: Marks,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Traced {
 
 /// Who wrote last.
 #[derive(Clone, Copy)]
-pub(crate) struct Writer {
+pub(crate) struct LastWrite {
     pub op: &'static str,
     pub at: Line,
 }
@@ -116,13 +116,13 @@ impl Storage {
         self.memory().read_briefly()
     }
 
-    /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nobody else
+    /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nothing else
     /// sees), but each takes this lock.
     pub fn write(&self) -> WriteGuard<'_, Memory> {
         self.ones.store(false, Ordering::Release);
         let memory = self.memory().write();
         // A failed device reports the error again at the next call.
-        let _ = memory.settle();
+        let _ = memory.wait_for_copies();
         memory
     }
 
@@ -149,23 +149,23 @@ impl Storage {
     }
 
     /// Takes back the notes of writes that only a trace made.
-    pub fn restore(&self, version: u64, writer: Option<Writer>) {
+    pub fn restore(&self, version: u64, writer: Option<LastWrite>) {
         self.version.store(version, Ordering::Release);
         *self.writer.lock() = writer;
     }
 
-    pub fn writer(&self) -> Option<Writer> {
+    pub fn writer(&self) -> Option<LastWrite> {
         *self.writer.lock()
     }
 
     /// The error with a line about the last write.
     pub fn named_writer(&self, error: Error) -> Error {
-        let Some(Writer { op, at }) = self.writer() else { return error };
+        let Some(LastWrite { op, at }) = self.writer() else { return error };
         error.detail(format!("overwritten  {op:<8} at {at}   (version {})", self.version()))
     }
 
     /// Notes a write and gives the new version. Called while the write lock is held.
-    pub fn bump(&self, writer: Writer) -> u64 {
+    pub fn bump(&self, writer: LastWrite) -> u64 {
         events::written(self);
         *self.writer.lock() = Some(writer);
         self.version.fetch_add(1, Ordering::AcqRel) + 1

@@ -2,7 +2,7 @@
 //!
 //! `Tensor` has no type parameters and is a shared handle: a clone is the same tensor, with the
 //! same values, gradient and history. Mutable parts (the history after an in-place write, the
-//! tangents of forward mode) are behind one lock, in [`State`].
+//! tangents of forward mode) are behind one lock, in [`TensorState`].
 
 use crate::backend::{Latch, LatchGuard, Memory, Pooled};
 use crate::leaf::{Leaf, Owner};
@@ -32,19 +32,19 @@ use std::sync::{Arc, Weak};
 /// `vmap`, a loop) that was kept after it ended. The section of a method says what else it panics
 /// on. [`catch`](crate::catch) turns all of these into an `Err`.
 #[derive(Clone)]
-pub struct Tensor(pub(crate) Pooled<Inner>);
+pub struct Tensor(pub(crate) Pooled<TensorInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct TensorInner {
     pub spec: Spec,
     pub layout: Layout,
     pub storage: Pooled<Storage>,
     /// For a view: what it is a view of, and how.
     pub parent: Option<Box<(Tensor, View)>>,
-    state: Latch<State>,
+    state: Latch<TensorState>,
 }
 
 /// A view of a view of a view … is dropped in a loop, not by nested calls.
-impl Drop for Inner {
+impl Drop for TensorInner {
     #[inline]
     fn drop(&mut self) {
         if self.parent.is_some() {
@@ -53,7 +53,7 @@ impl Drop for Inner {
     }
 }
 
-impl Inner {
+impl TensorInner {
     #[inline(never)]
     fn drop_parents(&mut self) {
         let mut parent = self.parent.take();
@@ -69,7 +69,7 @@ impl Inner {
 /// are set where they stay.
 #[derive(Default)]
 #[repr(C)]
-pub(crate) struct State {
+pub(crate) struct TensorState {
     /// Its derivatives in forward mode, one per level, innermost last.
     pub tangents: Tangents,
     /// The storage version for which `history` and `tangents` hold.
@@ -87,11 +87,11 @@ pub(crate) struct State {
     pub severed: bool,
 }
 
-impl State {
+impl TensorState {
     /// That of a constant whose memory has this version.
     #[inline(always)]
-    const fn at(version: u64) -> State {
-        State {
+    const fn at(version: u64) -> TensorState {
+        TensorState {
             tangents: Tangents::new(),
             version,
             owner: None,
@@ -137,12 +137,12 @@ impl Tensor {
     #[inline]
     pub(crate) fn filling(spec: &Spec, storage: Pooled<Storage>) -> Tensor {
         let version = storage.version();
-        let mut pooled = Pooled::make(|| Inner {
+        let mut pooled = Pooled::make(|| TensorInner {
             spec: Spec { shape: Shape::new(), dtype: DType::Bool, device: Device::Cpu },
             layout: Layout { shape: Shape::new(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
-            state: Latch::new(State::at(0)),
+            state: Latch::new(TensorState::at(0)),
         });
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
         inner.state.initial_mut().version = version;
@@ -161,8 +161,8 @@ impl Tensor {
     ) -> Tensor {
         let version = storage.version();
         Tensor(Pooled::make(|| {
-            let state = Latch::new(State::at(version));
-            Inner { spec, layout, storage, parent, state }
+            let state = Latch::new(TensorState::at(version));
+            TensorInner { spec, layout, storage, parent, state }
         }))
     }
 
@@ -225,7 +225,7 @@ impl Tensor {
 
     /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace/refresh.rs`.
     #[inline]
-    pub(crate) fn lock(&self) -> LatchGuard<'_, State> {
+    pub(crate) fn lock(&self) -> LatchGuard<'_, TensorState> {
         self.0.state.lock()
     }
 
@@ -237,7 +237,7 @@ impl Tensor {
 
     /// The stored state, without the lock, if this is the only handle.
     #[inline]
-    pub(crate) fn sole_state(&mut self) -> Option<&mut State> {
+    pub(crate) fn sole_state(&mut self) -> Option<&mut TensorState> {
         Pooled::get_mut(&mut self.0).map(|inner| inner.state.get_mut())
     }
 

@@ -174,9 +174,9 @@ pub trait Tree {
     /// assert_ne!((line, 0.1).structure(), (other, 0.2).structure()); // plain values count
     /// ```
     fn structure(&self) -> String {
-        match described(self, Notes::Text(String::new()), &mut |_| ()) {
-            Notes::Text(text) => text,
-            Notes::Hash(_) | Notes::Same { .. } => String::new(),
+        match described(self, NoteSink::Text(String::new()), &mut |_| ()) {
+            NoteSink::Text(text) => text,
+            NoteSink::Hash(_) | NoteSink::Same { .. } => String::new(),
         }
     }
 
@@ -252,7 +252,7 @@ pub struct Path {
     is_buffer: bool,
     /// What is there besides tensors, if requested. In a cell, since tensors are noted through a
     /// shared borrow of the path.
-    notes: Option<RefCell<Notes>>,
+    notes: Option<RefCell<NoteSink>>,
     /// The types and flags that are there, if requested.
     structure: Option<Box<TreeStructure>>,
 }
@@ -416,7 +416,7 @@ impl Path {
 
 /// What becomes of the notes about a tree.
 #[derive(Clone, Debug)]
-enum Notes {
+enum NoteSink {
     /// They are written as text.
     Text(String),
     /// They are hashed.
@@ -425,16 +425,16 @@ enum Notes {
     Same { as_in: Arc<str>, at: usize, so_far: bool },
 }
 
-impl fmt::Write for Notes {
+impl fmt::Write for NoteSink {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         match self {
-            Notes::Text(text) => text.push_str(piece),
-            Notes::Hash(sum) => {
+            NoteSink::Text(text) => text.push_str(piece),
+            NoteSink::Hash(sum) => {
                 let mut hasher = FxHasher::default();
                 (*sum, piece).hash(&mut hasher);
                 *sum = hasher.finish();
             }
-            Notes::Same { as_in, at, so_far } => {
+            NoteSink::Same { as_in, at, so_far } => {
                 *so_far &= as_in.as_bytes()[*at..].starts_with(piece.as_bytes());
                 if *so_far {
                     *at += piece.len();
@@ -446,30 +446,30 @@ impl fmt::Write for Notes {
 }
 
 /// Visits a tree and records notes.
-fn described<T: Tree + ?Sized>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
+fn described<T: Tree + ?Sized>(x: &T, notes: NoteSink, f: &mut dyn FnMut(&Tensor)) -> NoteSink {
     let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
     x.visit(&mut path, &mut |path, x| {
         path.note_tensor();
         f(x);
     });
-    path.notes.map_or(Notes::Hash(0), RefCell::into_inner)
+    path.notes.map_or(NoteSink::Hash(0), RefCell::into_inner)
 }
 
 /// The leaves of a tree and a hash of its structure, made in one walk and without a text.
 pub(crate) fn leaves_and_hash<T: Tree>(x: &T) -> (Vec<Tensor>, u64) {
     let mut leaves = Vec::new();
-    match described(x, Notes::Hash(0), &mut |x| leaves.push(x.clone())) {
-        Notes::Hash(sum) => (leaves, sum),
-        Notes::Text(_) | Notes::Same { .. } => (leaves, 0),
+    match described(x, NoteSink::Hash(0), &mut |x| leaves.push(x.clone())) {
+        NoteSink::Hash(sum) => (leaves, sum),
+        NoteSink::Text(_) | NoteSink::Same { .. } => (leaves, 0),
     }
 }
 
 /// Whether [`Tree::structure`] of a tree is this, without making it.
 pub(crate) fn has_structure<T: Tree>(x: &T, structure: &Arc<str>) -> bool {
-    let notes = Notes::Same { as_in: structure.clone(), at: 0, so_far: true };
+    let notes = NoteSink::Same { as_in: structure.clone(), at: 0, so_far: true };
     match described(x, notes, &mut |_| ()) {
-        Notes::Same { as_in, at, so_far } => so_far && at == as_in.len(),
-        Notes::Text(_) | Notes::Hash(_) => false,
+        NoteSink::Same { as_in, at, so_far } => so_far && at == as_in.len(),
+        NoteSink::Text(_) | NoteSink::Hash(_) => false,
     }
 }
 

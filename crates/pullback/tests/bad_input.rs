@@ -384,10 +384,10 @@ fn images_and_layers_of_one_tensor() {
                 x.multigammaln(3); x.erfinv(); x.erfcx(); x.ndtri(); x.log_ndtr(); x.i0(); x.i0e(); x.i1(); x.i1e();
                 x.logit_within(0.1); x.logit_within(f64::NAN);
                 Interpolate::to([2]).of(&x); Interpolate::to([0]).of(&x); Interpolate::to([usize::MAX]).of(&x);
-                Interpolate::to([1usize << 50]).of(&x); Interpolate::to([2, 2]).mode(Resize::Cubic).of(&x);
-                Interpolate::to([2, 3]).mode(Resize::Linear).antialias(true).of(&x); Interpolate::to([]).of(&x);
+                Interpolate::to([1usize << 50]).of(&x); Interpolate::to([2, 2]).mode(InterpolateMode::Cubic).of(&x);
+                Interpolate::to([2, 3]).mode(InterpolateMode::Linear).antialias(true).of(&x); Interpolate::to([]).of(&x);
                 Interpolate::by([f64::NAN]).of(&x); Interpolate::by([-1.0]).of(&x); Interpolate::by([1e300]).of(&x);
-                Interpolate::by([0.1]).mode(Resize::Area).of(&x); Interpolate::by([]).of(&x);
+                Interpolate::by([0.1]).mode(InterpolateMode::Area).of(&x); Interpolate::by([]).of(&x);
                 Interpolate::by([2.0]).align_corners(true).of(&x); x.upsample_nearest(2); x.upsample_nearest(usize::MAX);
                 x.upsample_bilinear(1.5); x.affine_grid(&[1, 1, 2, 2], true); x.affine_grid(&[], true);
                 x.affine_grid(&[2, 3, usize::MAX, 2], true); x.channel_shuffle(0); x.channel_shuffle(2);

@@ -281,7 +281,8 @@ fn what_cannot_be_done_is_refused_with_a_bound_that_can() {
     assert!(text.contains(&format!("budget_jit.rs:{line}:")), "{text}");
     // What is alive, by line: activations are made by the layer.
     assert!(
-        text.contains("these are alive then") && text.matches("budget_jit.rs").count() > 1,
+        text.contains("these values are live at the peak")
+            && text.matches("budget_jit.rs").count() > 1,
         "{text}"
     );
     // Nothing has changed, and nothing was kept.

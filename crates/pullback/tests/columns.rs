@@ -9,7 +9,7 @@ const COLUMNS: usize = 100;
 const GENERATED: [&str; 2] = ["docs/functions.md", "docs/ops.md"];
 
 /// The files below a folder whose names end so; not those of `target`, data and hidden folders.
-fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -75,7 +75,7 @@ fn too_long_prose(text: &str) -> Vec<usize> {
 }
 
 /// The folder of the repository.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crates = here.ancestors().find(|dir| dir.ends_with("crates")).expect("the crates");
     crates.parent().expect("the repository").to_path_buf()

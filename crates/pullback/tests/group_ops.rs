@@ -26,5 +26,6 @@ mod sizes;
 mod static_shapes;
 mod statistics;
 mod surrogates;
+mod type_names;
 mod typed;
 mod update;

@@ -117,7 +117,7 @@ fn derivatives_without_closed_form_are_refused_with_a_sentence() {
 #[test]
 fn infinities_reach_only_what_uses_them() {
     let x = Tensor::from([[[1.0, f64::INFINITY, 2.0, 3.0, 4.0, 5.0]]]);
-    let y = Interpolate::to([3]).mode(Resize::Area).of(&x).to_vec::<f64>();
+    let y = Interpolate::to([3]).mode(InterpolateMode::Area).of(&x).to_vec::<f64>();
     assert_eq!(y, [f64::INFINITY, 2.5, 4.5]);
     let grid = Tensor::from_vec([f64::NAN, 0.0, -9.0, 0.0], [1, 1, 2, 2]);
     let image = Tensor::ones_with([1, 1, 2, 2], DType::F64);

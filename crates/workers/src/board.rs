@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! header      why the group has failed, if it has; a futex for waiters
-//! workers     for each: how many stages it has published, and its last two tickets
+//! workers     for each: how many stages it has published, and its last two digests
 //! mail        for each pair: how many messages one has sent to the other
 //! slots       for each worker two of them, for even and odd stages: an operand, a partial result
 //! ```
@@ -14,8 +14,8 @@
 //! its slot, publishes (adds one to its counter), waits until all have published, and reads the
 //! slots of the others. No other lock or barrier is needed: who has published stage `s` has read
 //! what it wanted of stage `s - 1`, so once all have, the slots of `s - 1` may be written for
-//! `s + 1`. The first stage of every collective carries the tickets too; all workers see all
-//! tickets, so all come to the same conclusion.
+//! `s + 1`. The first stage of every collective carries the digests too; all workers see all
+//! digests, so all come to the same conclusion.
 //!
 //! # Waiting
 //!
@@ -23,8 +23,8 @@
 //! periodically checks: has the group failed, is the worker it waits for alive, is time up. Whoever
 //! finds that out first writes the reason into the header, and all others return it.
 
+use crate::call_digest::{self, CallDigest, head};
 use crate::sizes::{CHUNK, LINE};
-use crate::ticket::{self, Ticket, head};
 use pullback_cpu::shared_memory::SharedMemory;
 use pullback_ir::Fresh;
 use std::io;
@@ -48,8 +48,8 @@ const REASON: usize = 512;
 /// Words of a worker's page.
 const STAGE: usize = 0;
 const ENTERED: usize = 1;
-/// Bytes of a worker's page where its tickets begin.
-const TICKETS: usize = 1024;
+/// Bytes of a worker's page where its digests begin.
+const DIGESTS: usize = 1024;
 
 /// How long a waiter keeps its core: to spin, then to offer it to others.
 const SPIN: Duration = Duration::from_micros(10);
@@ -59,7 +59,7 @@ const NAP: Duration = Duration::from_millis(20);
 
 /// One of the two halves of a slot.
 #[derive(Clone, Copy)]
-pub(crate) enum Half {
+pub(crate) enum SlotHalf {
     Operand,
     Result,
 }
@@ -157,47 +157,54 @@ impl Board {
         }
     }
 
-    /// Writes the ticket of the collective that a worker enters, before it publishes.
-    pub(crate) fn enter(&self, rank: usize, number: u64, ticket: &Ticket) {
-        self.memory.write(self.ticket_at(rank, number), &ticket.encode());
+    /// Writes the digest of the collective that a worker enters, before it publishes.
+    pub(crate) fn enter(&self, rank: usize, number: u64, digest: &CallDigest) {
+        self.memory.write(self.digest_at(rank, number), &digest.encode());
         self.worker(rank, ENTERED).store(number + 1, Ordering::Release);
     }
 
-    fn ticket_at(&self, rank: usize, number: u64) -> usize {
-        self.page(rank) + TICKETS + (number % 2) as usize * ticket::BYTES
+    fn digest_at(&self, rank: usize, number: u64) -> usize {
+        self.page(rank) + DIGESTS + (number % 2) as usize * call_digest::BYTES
     }
 
-    /// The ticket with which a worker entered a collective, this one or the one before.
-    pub(crate) fn ticket(&self, rank: usize, number: u64) -> Ticket {
-        let mut bytes = [0; ticket::BYTES];
-        self.memory.read(self.ticket_at(rank, number), &mut bytes);
-        Ticket::decode(&bytes)
+    /// The digest with which a worker entered a collective, this one or the one before.
+    pub(crate) fn digest(&self, rank: usize, number: u64) -> CallDigest {
+        let mut bytes = [0; call_digest::BYTES];
+        self.memory.read(self.digest_at(rank, number), &mut bytes);
+        CallDigest::decode(&bytes)
     }
 
     /// The last collective that a worker entered, in words.
     pub(crate) fn last(&self, rank: usize) -> String {
         match self.entered(rank) {
             0 => "before its first collective".to_string(),
-            n => format!("its last collective was {}", self.ticket(rank, n - 1)),
+            n => format!("its last collective was {}", self.digest(rank, n - 1)),
         }
     }
 
-    fn slot_at(&self, rank: usize, stage: u64, half: Half) -> usize {
+    fn slot_at(&self, rank: usize, stage: u64, half: SlotHalf) -> usize {
         let index = 2 * rank + (stage % 2) as usize;
         let start = Board::slots(self.size) + index * slot(self.size);
         match half {
-            Half::Operand => start,
-            Half::Result => start + operand(self.size),
+            SlotHalf::Operand => start,
+            SlotHalf::Result => start + operand(self.size),
         }
     }
 
     /// Writes a part of a slot of this worker.
-    pub(crate) fn write(&self, rank: usize, stage: u64, half: Half, at: usize, bytes: &[u8]) {
+    pub(crate) fn write(&self, rank: usize, stage: u64, half: SlotHalf, at: usize, bytes: &[u8]) {
         self.memory.write(self.slot_at(rank, stage, half) + at, bytes);
     }
 
     /// Reads a part of a slot of any worker.
-    pub(crate) fn read(&self, rank: usize, stage: u64, half: Half, at: usize, bytes: &mut [u8]) {
+    pub(crate) fn read(
+        &self,
+        rank: usize,
+        stage: u64,
+        half: SlotHalf,
+        at: usize,
+        bytes: &mut [u8],
+    ) {
         self.memory.read(self.slot_at(rank, stage, half) + at, bytes);
     }
 
@@ -206,7 +213,7 @@ impl Board {
         &self,
         rank: usize,
         stage: u64,
-        half: Half,
+        half: SlotHalf,
         at: usize,
         result: &mut Fresh<'_>,
         to: Range<usize>,

@@ -17,7 +17,7 @@ enum Starter {
     Launch,
     Mpirun,
     Slurm,
-    Nobody,
+    Direct,
 }
 
 /// By name: the engine that is used instead of the one that the environment calls for.
@@ -41,7 +41,7 @@ fn starter(variable: impl Fn(&str) -> Option<String>) -> (Starter, usize) {
     } else if let Some(count) = task {
         (Starter::Slurm, count)
     } else {
-        (Starter::Nobody, 1)
+        (Starter::Direct, 1)
     }
 }
 
@@ -71,7 +71,7 @@ pub fn init() -> Result<Group> {
         Starter::Launch => init_with("local"),
         Starter::Slurm if on_one_machine(&variable) => init_with("local"),
         Starter::Mpirun | Starter::Slurm => init_with("mpi"),
-        Starter::Nobody => once(|| Ok(Group::alone())),
+        Starter::Direct => once(|| Ok(Group::alone())),
     }
 }
 
@@ -107,8 +107,8 @@ pub fn init_with(engine: &str) -> Result<Group> {
                 .to_string(),
         )),
         "nccl" => Err(refused(
-            "`nccl` is no engine of its own: workers of `local` and `mpi` use it for tensors of \
-             GPUs by themselves, where it is found"
+            "`nccl` cannot be chosen: the engines `local` and `mpi` use it for tensors of GPUs, \
+             where it is installed"
                 .to_string(),
         )),
         other => Err(refused(format!(
@@ -135,15 +135,15 @@ pub fn finish() {
 
 /// Calls [`finish`] when the main thread ends, if this is it.
 fn finish_with_main() {
-    struct Last;
-    impl Drop for Last {
+    struct FinishGuard;
+    impl Drop for FinishGuard {
         fn drop(&mut self) {
             finish();
         }
     }
-    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    thread_local!(static LAST: RefCell<Option<FinishGuard>> = const { RefCell::new(None) });
     if thread::current().name() == Some("main") {
-        LAST.with_borrow_mut(|last| *last = Some(Last));
+        LAST.with_borrow_mut(|last| *last = Some(FinishGuard));
     }
 }
 
@@ -179,7 +179,7 @@ fn mpi() -> Result<Group> {
     }
     let group = group(crate::mpi::world(timeout()?)?);
     let (name, hint) = match starter {
-        Starter::Nobody => return Ok(group),
+        Starter::Direct => return Ok(group),
         Starter::Launch => ("`pullback launch`", "its workers use the engine `local`"),
         Starter::Mpirun => ("mpirun", "start it by the mpirun of the MPI that it was built with"),
         Starter::Slurm => ("slurm", "`srun --mpi=pmix` tells MPI; `srun --mpi=list` lists others"),
@@ -198,11 +198,11 @@ fn mpi() -> Result<Group> {
         Starter::Mpirun => "mpirun started several workers, but this",
         Starter::Slurm if on_one_machine(&variable) => "slurm started several workers, but this",
         Starter::Slurm => "slurm started workers on several machines, but this",
-        Starter::Launch | Starter::Nobody => "this",
+        Starter::Launch | Starter::Direct => "this",
     };
     let message = format!("{started} program was built without the engine `mpi`");
     Err(refused(message).hint(
-        "build it with the feature `mpi` (it needs libopenmpi-dev and libclang-dev, or their like), \
+        "build it with the feature `mpi` (it needs libopenmpi-dev and libclang-dev, or equivalents), \
          or start workers of one machine by `pullback launch -n 4 -- COMMAND`",
     ))
 }
@@ -218,11 +218,11 @@ mod tests {
                 pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string())
             })
         };
-        assert_eq!(of(&[]), (Starter::Nobody, 1));
+        assert_eq!(of(&[]), (Starter::Direct, 1));
         let launched = [("PULLBACK_SESSION", "/dev/shm/x"), ("PULLBACK_WORKERS", "3")];
         assert_eq!(of(&launched), (Starter::Launch, 3));
         assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "4")]), (Starter::Mpirun, 4));
-        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "1")]), (Starter::Nobody, 1));
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "1")]), (Starter::Direct, 1));
         assert_eq!(of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), (Starter::Mpirun, 2));
         let task = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "8")];
         assert_eq!(of(&task), (Starter::Slurm, 8));
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(of(&[task[0], task[1], ("PMI_SIZE", "8")]), (Starter::Slurm, 8));
         assert_eq!(of(&[task[0], task[1], ("PMI_SIZE", "4")]), (Starter::Mpirun, 4));
         // A batch script of a job of eight tasks is one process, and so is a step of one task.
-        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), (Starter::Nobody, 1));
-        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]).0, Starter::Nobody);
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), (Starter::Direct, 1));
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]).0, Starter::Direct);
         // mpirun inside of a job starts its own; so does `pullback launch`.
         let inside = [task[0], task[1], ("OMPI_COMM_WORLD_SIZE", "4")];
         assert_eq!(of(&inside), (Starter::Mpirun, 4));

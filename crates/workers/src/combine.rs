@@ -34,7 +34,7 @@ pub(crate) fn combine(
         DType::I64 => typed::<i64>(combination, n, len, read, write),
         DType::I32 => typed::<i32>(combination, n, len, read, write),
         DType::U8 => typed::<u8>(combination, n, len, read, write),
-        DType::Bool => typed::<Bool>(combination, n, len, read, write),
+        DType::Bool => typed::<LogicalOr>(combination, n, len, read, write),
     }
 }
 
@@ -100,7 +100,7 @@ macro_rules! plain {
 }
 
 /// Elements of [`DType::Bool`], of which the sum is the largest.
-struct Bool;
+struct LogicalOr;
 
 plain! {
     f64, f64, |a, b| a + b;
@@ -108,7 +108,7 @@ plain! {
     i64, i64, i64::wrapping_add;
     i32, i32, i32::wrapping_add;
     u8, u8, u8::wrapping_add;
-    Bool, u8, |a: u8, b: u8| a | b;
+    LogicalOr, u8, |a: u8, b: u8| a | b;
 }
 
 macro_rules! narrow {

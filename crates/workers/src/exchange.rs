@@ -7,15 +7,19 @@
 //! costs one wait, and a worker reads and writes about 4 bytes for each byte of its operand,
 //! whatever the number of workers.
 
-use crate::board::Half;
+use crate::board::SlotHalf;
 use crate::combine::combine;
 use crate::sizes::{DIRECT, LINE};
-use crate::worker::Calling;
+use crate::worker::ActiveCall;
 use pullback_ir::{Collective, Combination, Fresh, Result};
 use std::ops::Range;
 
 /// Runs a collective on dense memory.
-pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
+pub(crate) fn run(
+    calling: &mut ActiveCall<'_>,
+    input: &[u8],
+    output: &mut Fresh<'_>,
+) -> Result<()> {
     crate::check_call(calling.call, calling.rank(), calling.size(), input, output.len())
         .map_err(|message| calling.error(message))?;
     let pair = matches!(calling.call.collective, Collective::Send { .. } | Collective::Recv { .. });
@@ -33,15 +37,15 @@ pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_
         },
         Collective::AllGather => all_gather(calling, input, output),
         Collective::Broadcast { root } => broadcast(calling, *root, input, output),
-        Collective::ReduceScatter => parts(calling, input, output, Parts::Reduced),
-        Collective::AllToAll => parts(calling, input, output, Parts::Collected),
+        Collective::ReduceScatter => parts(calling, input, output, ExchangeKind::Reduced),
+        Collective::AllToAll => parts(calling, input, output, ExchangeKind::Collected),
     }
 }
 
 /// An all-reduce whose result replaces the operand. This worker's share of a chunk goes through its
 /// slot too, as it is read while the result is written.
 pub(crate) fn all_reduce_in_place(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     memory: &mut [u8],
 ) -> Result<()> {
@@ -62,8 +66,8 @@ pub(crate) fn all_reduce_in_place(
     }
 }
 
-/// The stage of a chunk: the first one carries the ticket.
-fn stage(calling: &mut Calling<'_>, chunk: usize) -> Result<u64> {
+/// The stage of a chunk: the first one carries the digest.
+fn stage(calling: &mut ActiveCall<'_>, chunk: usize) -> Result<u64> {
     if chunk == 0 { calling.enter() } else { calling.stage() }
 }
 
@@ -74,16 +78,16 @@ fn chunks(len: usize, step: usize) -> impl Iterator<Item = (usize, Range<usize>)
 }
 
 fn direct(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     input: &[u8],
     output: &mut Fresh<'_>,
 ) -> Result<()> {
-    calling.board().write(calling.rank(), calling.next_stage(), Half::Operand, 0, input);
+    calling.board().write(calling.rank(), calling.next_stage(), SlotHalf::Operand, 0, input);
     let stage = calling.enter()?;
     let (board, dtype, len) = (calling.board(), calling.call.operand.dtype, output.len());
     let read = |rank: usize, at: usize, block: &mut [u8]| {
-        board.read(rank, stage, Half::Operand, at, block);
+        board.read(rank, stage, SlotHalf::Operand, at, block);
     };
     combine(combination, dtype, calling.size(), len, read, |at, block| output.write(at, block));
     Ok(())
@@ -97,7 +101,7 @@ fn share(len: usize, rank: usize, size: usize) -> Range<usize> {
 
 /// Without an input the operand is what is in `output`.
 fn pipeline(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     combination: Combination,
     input: Option<&[u8]>,
     output: &mut Fresh<'_>,
@@ -110,7 +114,7 @@ fn pipeline(
         let operand = &operand[chunk.clone()];
         for rank in (0..size).filter(|&rank| rank != me || input.is_none()) {
             let share = share(operand.len(), rank, size);
-            board.write(me, next, Half::Operand, share.start, &operand[share]);
+            board.write(me, next, SlotHalf::Operand, share.start, &operand[share]);
         }
         let stage = stage(calling, i)?;
         let board = calling.board();
@@ -119,11 +123,11 @@ fn pipeline(
         let start = chunk.start + mine.start;
         let read = |rank: usize, at: usize, block: &mut [u8]| match input {
             Some(input) if rank == me => block.copy_from_slice(&input[start + at..][..block.len()]),
-            _ => board.read(rank, stage, Half::Operand, mine.start + at, block),
+            _ => board.read(rank, stage, SlotHalf::Operand, mine.start + at, block),
         };
         combine(combination, dtype, size, mine.len(), read, |at, block| {
             output.write(start + at, block);
-            board.write(me, stage + 1, Half::Result, at, block);
+            board.write(me, stage + 1, SlotHalf::Result, at, block);
         });
         if let Some(before) = before.replace(chunk) {
             copy_shares(calling, stage, output, before);
@@ -137,27 +141,29 @@ fn pipeline(
 }
 
 /// Copies the shares of a chunk that others have reduced out.
-fn copy_shares(calling: &Calling<'_>, stage: u64, output: &mut Fresh<'_>, chunk: Range<usize>) {
+fn copy_shares(calling: &ActiveCall<'_>, stage: u64, output: &mut Fresh<'_>, chunk: Range<usize>) {
     let (me, size) = (calling.rank(), calling.size());
     for rank in (0..size).filter(|&rank| rank != me) {
         let share = share(chunk.len(), rank, size);
         let to = chunk.start + share.start..chunk.start + share.end;
-        calling.board().read_fresh(rank, stage, Half::Result, 0, output, to);
+        calling.board().read_fresh(rank, stage, SlotHalf::Result, 0, output, to);
     }
 }
 
-fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
+fn all_gather(calling: &mut ActiveCall<'_>, input: &[u8], output: &mut Fresh<'_>) -> Result<()> {
     let me = calling.rank();
     for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
         let next = calling.next_stage();
-        calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
+        calling.board().write(me, next, SlotHalf::Operand, 0, &input[chunk.clone()]);
         let stage = stage(calling, i)?;
         for rank in 0..calling.size() {
             let start = rank * input.len();
             let part = start + chunk.start..start + chunk.end;
             match rank == me {
                 true => output.write(part.start, &input[chunk.clone()]),
-                false => calling.board().read_fresh(rank, stage, Half::Operand, 0, output, part),
+                false => {
+                    calling.board().read_fresh(rank, stage, SlotHalf::Operand, 0, output, part)
+                }
             }
         }
     }
@@ -165,7 +171,7 @@ fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut Fresh<'_>) -
 }
 
 fn broadcast(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     root: usize,
     input: &[u8],
     output: &mut Fresh<'_>,
@@ -174,12 +180,12 @@ fn broadcast(
     for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
         if me == root {
             let next = calling.next_stage();
-            calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
+            calling.board().write(me, next, SlotHalf::Operand, 0, &input[chunk.clone()]);
         }
         let stage = stage(calling, i)?;
         match me == root {
             true => output.write(chunk.start, &input[chunk]),
-            false => calling.board().read_fresh(root, stage, Half::Operand, 0, output, chunk),
+            false => calling.board().read_fresh(root, stage, SlotHalf::Operand, 0, output, chunk),
         }
     }
     Ok(())
@@ -187,7 +193,7 @@ fn broadcast(
 
 /// What a worker does with the parts that are meant for it.
 #[derive(Clone, Copy)]
-enum Parts {
+enum ExchangeKind {
     /// Their sum.
     Reduced,
     /// One after the other.
@@ -196,10 +202,10 @@ enum Parts {
 
 /// Part `r` of every operand goes to worker `r`.
 fn parts(
-    calling: &mut Calling<'_>,
+    calling: &mut ActiveCall<'_>,
     input: &[u8],
     output: &mut Fresh<'_>,
-    what: Parts,
+    what: ExchangeKind,
 ) -> Result<()> {
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
     let part = input.len() / size;
@@ -209,28 +215,28 @@ fn parts(
         let (board, next) = (calling.board(), calling.next_stage());
         let mine = |rank: usize| &input[rank * part..][chunk.clone()];
         for rank in (0..size).filter(|&rank| rank != me) {
-            board.write(me, next, Half::Operand, rank * step, mine(rank));
+            board.write(me, next, SlotHalf::Operand, rank * step, mine(rank));
         }
         let stage = stage(calling, i)?;
         let board = calling.board();
         let read = |rank: usize, at: usize, block: &mut [u8]| match rank == me {
             true => block.copy_from_slice(&mine(me)[at..][..block.len()]),
-            false => board.read(rank, stage, Half::Operand, me * step + at, block),
+            false => board.read(rank, stage, SlotHalf::Operand, me * step + at, block),
         };
         match what {
-            Parts::Reduced => {
+            ExchangeKind::Reduced => {
                 combine(Combination::Sum, dtype, size, chunk.len(), read, |at, block| {
                     output.write(chunk.start + at, block);
                 });
             }
-            Parts::Collected => {
+            ExchangeKind::Collected => {
                 for rank in 0..size {
                     let to = rank * part + chunk.start..rank * part + chunk.end;
                     match rank == me {
                         true => output.write(to.start, mine(me)),
                         false => {
                             let from = me * step;
-                            board.read_fresh(rank, stage, Half::Operand, from, output, to);
+                            board.read_fresh(rank, stage, SlotHalf::Operand, from, output, to);
                         }
                     }
                 }

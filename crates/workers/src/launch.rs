@@ -33,7 +33,7 @@ const THREADS: &str = "PULLBACK_NUM_THREADS";
 
 /// What to start.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub struct WorkerLaunch {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// How many workers.
@@ -45,7 +45,7 @@ pub struct Launch {
 }
 
 /// What the threads report.
-enum Event {
+enum LaunchEvent {
     Ended(usize, ExitStatus),
     Signal(Signal),
 }
@@ -55,7 +55,7 @@ struct Ending {
     /// The exit code of the worker that failed first, or zero.
     code: u8,
     /// The user asked for it.
-    asked: bool,
+    interrupted: bool,
 }
 
 /// Starts workers and waits until all have ended; returns the exit code: that of the first worker
@@ -64,7 +64,7 @@ struct Ending {
 ///
 /// # Errors
 /// If the command cannot be started, or there is no place for the session.
-pub fn launch(request: &Launch) -> io::Result<u8> {
+pub fn launch(request: &WorkerLaunch) -> io::Result<u8> {
     // Before any thread is started, so that all inherit it.
     let caught = caught();
     caught.thread_block().map_err(io::Error::from)?;
@@ -72,7 +72,7 @@ pub fn launch(request: &Launch) -> io::Result<u8> {
     let signals = events.clone();
     thread::spawn(move || {
         while let Ok(signal) = caught.wait() {
-            if signals.send(Event::Signal(signal)).is_err() {
+            if signals.send(LaunchEvent::Signal(signal)).is_err() {
                 break;
             }
         }
@@ -80,7 +80,7 @@ pub fn launch(request: &Launch) -> io::Result<u8> {
     let mut workers = request.workers;
     for attempt in 0.. {
         let ending = run(request, workers, attempt, &events, &received)?;
-        if ending.code == 0 || ending.asked || attempt == request.restarts {
+        if ending.code == 0 || ending.interrupted || attempt == request.restarts {
             return Ok(ending.code);
         }
         workers = workers.saturating_sub(1).max(request.min_workers).min(workers);
@@ -99,7 +99,7 @@ fn caught() -> SigSet {
 }
 
 /// A worker that was started.
-struct Started {
+struct StartedWorker {
     /// Its process, and those that it has started.
     group: Pid,
     ended: bool,
@@ -107,11 +107,11 @@ struct Started {
 }
 
 fn run(
-    request: &Launch,
+    request: &WorkerLaunch,
     workers: usize,
     attempt: usize,
-    events: &Sender<Event>,
-    received: &Receiver<Event>,
+    events: &Sender<LaunchEvent>,
+    received: &Receiver<LaunchEvent>,
 ) -> io::Result<Ending> {
     let session = NewSession::new()?;
     let mut all = Vec::with_capacity(workers);
@@ -142,10 +142,10 @@ fn run(
 /// Waits for the end of all, and brings it about if one failed or the user asks for it.
 fn look_after(
     session: &NewSession,
-    all: &mut [Started],
-    received: &Receiver<Event>,
+    all: &mut [StartedWorker],
+    received: &Receiver<LaunchEvent>,
 ) -> io::Result<Ending> {
-    let mut ending = Ending { code: 0, asked: false };
+    let mut ending = Ending { code: 0, interrupted: false };
     // What is sent to those that remain, and when.
     let mut next: Option<(Instant, Signal)> = None;
     while all.iter().any(|started| !started.ended) {
@@ -156,7 +156,7 @@ fn look_after(
             }
         };
         match (event, next) {
-            (Ok(Event::Ended(rank, status)), _) => {
+            (Ok(LaunchEvent::Ended(rank, status)), _) => {
                 all[rank].ended = true;
                 let how = how_it_ended(status);
                 session.exited(rank, &how)?;
@@ -168,8 +168,8 @@ fn look_after(
                     next = next.or(Some((Instant::now() + REPORT, Signal::SIGTERM)));
                 }
             }
-            (Ok(Event::Signal(signal)), _) => {
-                ending.asked = true;
+            (Ok(LaunchEvent::Signal(signal)), _) => {
+                ending.interrupted = true;
                 send(all, signal);
                 next = Some((Instant::now() + PATIENCE, Signal::SIGKILL));
             }
@@ -204,7 +204,7 @@ fn how_it_ended(status: ExitStatus) -> String {
 }
 
 /// Sends a signal to those that have not ended, and to what they have started.
-fn send(all: &[Started], signal: Signal) {
+fn send(all: &[StartedWorker], signal: Signal) {
     for started in all.iter().filter(|started| !started.ended) {
         // It may have ended by now, which is what was wanted.
         let _ = killpg(started.group, signal);
@@ -212,13 +212,13 @@ fn send(all: &[Started], signal: Signal) {
 }
 
 fn start(
-    request: &Launch,
+    request: &WorkerLaunch,
     session: &NewSession,
     rank: usize,
     workers: usize,
     attempt: usize,
-    events: &Sender<Event>,
-) -> io::Result<Started> {
+    events: &Sender<LaunchEvent>,
+) -> io::Result<StartedWorker> {
     let (program, arguments) = request.command.split_first().expect("a command");
     let mut command = Command::new(program);
     // Together they use the cores of the machine once.
@@ -261,9 +261,9 @@ fn start(
     thread::spawn(move || {
         let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(9));
         // The main loop may have given up.
-        let _ = events.send(Event::Ended(rank, status));
+        let _ = events.send(LaunchEvent::Ended(rank, status));
     });
-    Ok(Started { group, ended: false, output })
+    Ok(StartedWorker { group, ended: false, output })
 }
 
 /// Copies lines, each with a prefix, in one write.

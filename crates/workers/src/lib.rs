@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod call_digest;
 mod choose;
 mod combine;
 mod delayed;
@@ -27,13 +28,12 @@ mod sizes;
 mod slurm;
 mod subgroups;
 mod threads;
-mod ticket;
 mod worker;
 
 pub use choose::{finish, init, init_with};
 pub use delayed::{Network, delayed};
 #[cfg(unix)]
-pub use launch::{Launch, launch};
+pub use launch::{WorkerLaunch, launch};
 pub use measure::all_reduce_times;
 pub use replay::{engine_times, replay};
 pub use threads::{threads, threads_within};
@@ -102,7 +102,7 @@ fn check_call(
         | Collective::AllToAll
         | Collective::Barrier => None,
     };
-    let what = ticket::describe(call);
+    let what = call_digest::describe(call);
     if let Some(peer) = peer.filter(|&peer| peer >= size) {
         return Err(format!("{what}: there is no worker {peer} in a group of {size}"));
     }

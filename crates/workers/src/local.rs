@@ -18,7 +18,7 @@
 //! follows from their step, and the last that leaves removes it.
 
 use crate::board::Board;
-use crate::slurm::{self, Task};
+use crate::slurm::{self, SlurmTask};
 use crate::worker::{Medium, Worker};
 use pullback_ir::{Error, ErrorKind, Result};
 use std::fs::{self, File};
@@ -96,14 +96,14 @@ fn ended(file: &File) -> bool {
 }
 
 /// A group of processes.
-struct Local {
+struct LocalGroup {
     id: u64,
     /// The ranks of its workers among all processes.
     ranks: Vec<usize>,
     session: Arc<Session>,
 }
 
-impl Local {
+impl LocalGroup {
     fn board(&self) -> PathBuf {
         self.session.folder.join(format!("board-{:x}", self.id))
     }
@@ -113,12 +113,12 @@ impl Local {
     }
 }
 
-impl Medium for Local {
+impl Medium for LocalGroup {
     fn engine(&self) -> &'static str {
         "local"
     }
 
-    fn gone(&self, rank: usize, joined: bool) -> Option<String> {
+    fn departure(&self, rank: usize, joined: bool) -> Option<String> {
         let session = &self.session;
         let world = self.ranks[rank];
         let launcher_ended = session.launcher.as_ref().is_some_and(ended);
@@ -133,7 +133,8 @@ impl Medium for Local {
             return Some("is gone".to_string());
         }
         if launcher_ended {
-            // Nobody else will; its processes, which have mapped what they need, are not disturbed.
+            // Nothing else does; its processes, which have mapped what they need, are not
+            // disturbed.
             let _ = fs::remove_dir_all(&session.folder);
             return Some("is waited for in vain: the launcher is gone".to_string());
         }
@@ -153,7 +154,7 @@ impl Medium for Local {
 
     fn subgroup(&self, id: u64, ranks: &[usize]) -> io::Result<(Arc<Board>, Box<dyn Medium>)> {
         let world = ranks.iter().map(|&rank| self.ranks[rank]).collect();
-        let medium = Local { id, ranks: world, session: self.session.clone() };
+        let medium = LocalGroup { id, ranks: world, session: self.session.clone() };
         let board = Board::of_file(&open(&medium.board())?, ranks.len())?;
         Ok((Arc::new(board), Box::new(medium)))
     }
@@ -189,7 +190,7 @@ pub(crate) fn from_environment(timeout: Duration) -> Result<Option<Worker>> {
 }
 
 /// Joins the other tasks of a step of slurm, all of which are on this machine.
-fn join_step(task: &Task, timeout: Duration) -> Result<Worker> {
+fn join_step(task: &SlurmTask, timeout: Duration) -> Result<Worker> {
     if task.rank >= task.tasks {
         let message = format!("SLURM_PROCID is {} of {} tasks", task.rank, task.tasks);
         return Err(Error::new(ErrorKind::Workers, "workers", message));
@@ -227,9 +228,9 @@ fn join(
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         })
     });
-    let opened = || -> io::Result<(Arc<Board>, Local)> {
+    let opened = || -> io::Result<(Arc<Board>, LocalGroup)> {
         let session = Arc::new(Session::join(folder, rank, size, launched)?);
-        let medium = Local { id, ranks: (0..size).collect(), session };
+        let medium = LocalGroup { id, ranks: (0..size).collect(), session };
         let board = Board::of_file(&open(&medium.board())?, size)?;
         Ok((Arc::new(board), medium))
     };
@@ -322,7 +323,7 @@ fn common(path: &Path) -> io::Result<PathBuf> {
                 let found = fs::symlink_metadata(path)?;
                 let own = found.uid() == nix::unistd::geteuid().as_raw();
                 if !own || !found.is_dir() || found.mode() & 0o077 != 0 {
-                    let message = format!("{} belongs to somebody else", path.display());
+                    let message = format!("{} belongs to another user", path.display());
                     return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
                 }
             }

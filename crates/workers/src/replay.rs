@@ -1,6 +1,6 @@
 //! A recorded schedule, run again: computing is a sleep, communication is real.
 
-use crate::simulate::Schedule;
+use crate::simulate::WorkerSchedule;
 use pullback::{DType, Group, Result, Tensor};
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,9 @@ fn zeros(bytes: f64) -> Tensor {
 /// As in a training, a bucket is reduced in its own memory: nothing is copied.
 ///
 /// ```
-/// use pullback_workers::{replay, simulate::{Bucket, Schedule}, threads};
+/// use pullback_workers::{replay, simulate::{Bucket, WorkerSchedule}, threads};
 /// let buckets = vec![Bucket { bytes: 4096.0, ready: 0.001 }];
-/// let schedule = Schedule { forward: 0.001, backward: 0.002, update: 0.0, buckets };
+/// let schedule = WorkerSchedule { forward: 0.001, backward: 0.002, update: 0.0, buckets };
 /// let times = threads(2, |group| replay(&group, &schedule, 3))?;
 /// assert!(times[1].len() == 3 && times[1].iter().all(|time| time.as_secs_f64() > 0.003));
 /// # Ok::<(), pullback::Error>(())
@@ -27,7 +27,7 @@ fn zeros(bytes: f64) -> Tensor {
 ///
 /// # Errors
 /// As a collective.
-pub fn replay(group: &Group, schedule: &Schedule, steps: usize) -> Result<Vec<Duration>> {
+pub fn replay(group: &Group, schedule: &WorkerSchedule, steps: usize) -> Result<Vec<Duration>> {
     let seconds = Duration::from_secs_f64;
     let mut buckets: Vec<Tensor> = schedule.buckets.iter().map(|b| zeros(b.bytes)).collect();
     let mut times = vec![];
@@ -58,9 +58,9 @@ pub fn replay(group: &Group, schedule: &Schedule, steps: usize) -> Result<Vec<Du
 /// medians, in seconds. All workers of the group call it.
 ///
 /// ```
-/// use pullback_workers::{engine_times, simulate::{Bucket, Schedule}, threads};
+/// use pullback_workers::{engine_times, simulate::{Bucket, WorkerSchedule}, threads};
 /// let buckets = vec![Bucket { bytes: 4096.0, ready: 0.0 }; 2];
-/// let schedule = Schedule { forward: 0.0, backward: 0.0, update: 0.0, buckets };
+/// let schedule = WorkerSchedule { forward: 0.0, backward: 0.0, update: 0.0, buckets };
 /// let times = threads(2, |group| engine_times(&group, &schedule))?;
 /// assert!(times[0].len() == 2 && times[0][0] > 0.0 && times[0][0] == times[0][1]);
 /// # Ok::<(), pullback::Error>(())
@@ -68,7 +68,7 @@ pub fn replay(group: &Group, schedule: &Schedule, steps: usize) -> Result<Vec<Du
 ///
 /// # Errors
 /// As a collective.
-pub fn engine_times(group: &Group, schedule: &Schedule) -> Result<Vec<f64>> {
+pub fn engine_times(group: &Group, schedule: &WorkerSchedule) -> Result<Vec<f64>> {
     let mut sizes: Vec<(f64, f64)> = vec![];
     let mut all = vec![];
     for bucket in &schedule.buckets {

@@ -14,7 +14,7 @@
 
 /// What one worker does in a step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Schedule {
+pub struct WorkerSchedule {
     /// Seconds of the forward pass.
     pub forward: f64,
     /// Seconds of the backward pass.
@@ -45,7 +45,7 @@ pub struct Link {
 
 /// Workers in machines.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cluster {
+pub struct SimulatedCluster {
     /// Between machines: what one machine sends and receives.
     pub between: Link,
     /// Inside a machine.
@@ -92,18 +92,18 @@ fn half_ring(link: Link, workers: usize, bytes: f64) -> f64 {
 }
 
 /// The ring of all workers: its slowest link is the one between machines, if there is one.
-fn slowest(cluster: &Cluster, workers: usize) -> Link {
+fn slowest(cluster: &SimulatedCluster, workers: usize) -> Link {
     if workers > cluster.machine { cluster.between } else { cluster.inside }
 }
 
 /// Machines, and workers in each.
-fn machines(cluster: &Cluster, workers: usize) -> (usize, usize) {
+fn machines(cluster: &SimulatedCluster, workers: usize) -> (usize, usize) {
     let inside = cluster.machine.clamp(1, workers);
     (workers.div_ceil(inside), inside)
 }
 
 /// Seconds of a reduce-scatter or an all-gather.
-fn half(cluster: &Cluster, algorithm: Algorithm, workers: usize, bytes: f64) -> f64 {
+fn half(cluster: &SimulatedCluster, algorithm: Algorithm, workers: usize, bytes: f64) -> f64 {
     match algorithm {
         Algorithm::Ring => half_ring(slowest(cluster, workers), workers, bytes),
         Algorithm::Tree => all_reduce(cluster, algorithm, workers, bytes) / 2.0,
@@ -118,15 +118,20 @@ fn half(cluster: &Cluster, algorithm: Algorithm, workers: usize, bytes: f64) -> 
 /// Seconds of an all-reduce.
 ///
 /// ```
-/// use pullback_workers::simulate::{Algorithm, Cluster, Link, all_reduce};
+/// use pullback_workers::simulate::{Algorithm, SimulatedCluster, Link, all_reduce};
 /// let link = Link { latency: 1e-5, bandwidth: 1e9 };
-/// let cluster = Cluster { between: link, inside: link, machine: 1 };
+/// let cluster = SimulatedCluster { between: link, inside: link, machine: 1 };
 /// // Three steps there and three back, each with a quarter of the bytes.
 /// let time = all_reduce(&cluster, Algorithm::Ring, 4, 4e6);
 /// assert!((time - 6.0 * (1e-5 + 1e-3)).abs() < 1e-12);
 /// assert_eq!(all_reduce(&cluster, Algorithm::Ring, 1, 4e6), 0.0);
 /// ```
-pub fn all_reduce(cluster: &Cluster, algorithm: Algorithm, workers: usize, bytes: f64) -> f64 {
+pub fn all_reduce(
+    cluster: &SimulatedCluster,
+    algorithm: Algorithm,
+    workers: usize,
+    bytes: f64,
+) -> f64 {
     match algorithm {
         Algorithm::Ring | Algorithm::Hierarchical => 2.0 * half(cluster, algorithm, workers, bytes),
         Algorithm::Tree => {
@@ -161,23 +166,23 @@ fn queue(start: f64, messages: impl Iterator<Item = (f64, f64)>) -> f64 {
 /// ```
 /// use pullback_workers::simulate::*;
 /// let bucket = |ready| Bucket { bytes: 1e6, ready };
-/// let schedule = Schedule {
+/// let schedule = WorkerSchedule {
 ///     forward: 0.1, backward: 0.2, update: 0.01, buckets: vec![bucket(0.1), bucket(0.2)],
 /// };
 /// let link = Link { latency: 0.0, bandwidth: 1e8 };
-/// let cluster = Cluster { between: link, inside: link, machine: 1 };
+/// let cluster = SimulatedCluster { between: link, inside: link, machine: 1 };
 /// // The first bucket takes 10 ms behind the rest of backward, the second 10 ms after it.
 /// let two = predict(&schedule, &cluster, Algorithm::Ring, Sharding::None, 2);
 /// assert!((two.exposed - 0.01).abs() < 1e-12 && (two.step - 0.32).abs() < 1e-12);
 /// ```
 pub fn predict(
-    schedule: &Schedule,
-    cluster: &Cluster,
+    schedule: &WorkerSchedule,
+    cluster: &SimulatedCluster,
     algorithm: Algorithm,
     sharding: Sharding,
     workers: usize,
 ) -> Prediction {
-    let Schedule { forward, backward, update, buckets } = schedule;
+    let WorkerSchedule { forward, backward, update, buckets } = schedule;
     let half = |bytes: f64| half(cluster, algorithm, workers, bytes);
     let all = |bytes: f64| all_reduce(cluster, algorithm, workers, bytes);
     let of_buckets = |time: &dyn Fn(f64) -> f64| -> Vec<f64> {
@@ -205,20 +210,20 @@ pub fn predict(
 /// ```
 /// use pullback_workers::simulate::*;
 /// let buckets = vec![Bucket { bytes: 1e6, ready: 0.1 }, Bucket { bytes: 1e6, ready: 0.2 }];
-/// let schedule = Schedule { forward: 0.1, backward: 0.2, update: 0.01, buckets };
+/// let schedule = WorkerSchedule { forward: 0.1, backward: 0.2, update: 0.01, buckets };
 /// assert!((predict_reducing(&schedule, &[0.05, 0.03]).exposed - 0.03).abs() < 1e-12);
 /// ```
-pub fn predict_reducing(schedule: &Schedule, times: &[f64]) -> Prediction {
+pub fn predict_reducing(schedule: &WorkerSchedule, times: &[f64]) -> Prediction {
     prediction(schedule, schedule.forward + reduced(schedule, times) + schedule.update)
 }
 
-fn prediction(schedule: &Schedule, step: f64) -> Prediction {
+fn prediction(schedule: &WorkerSchedule, step: f64) -> Prediction {
     let alone = schedule.forward + schedule.backward + schedule.update;
     Prediction { step, exposed: step - alone.min(step), efficiency: alone / step }
 }
 
 /// When backward has ended and all buckets are reduced, each in its time.
-fn reduced(schedule: &Schedule, times: &[f64]) -> f64 {
+fn reduced(schedule: &WorkerSchedule, times: &[f64]) -> f64 {
     let messages = schedule.buckets.iter().map(|bucket| bucket.ready).zip(times.iter().copied());
     queue(0.0, messages).max(schedule.backward)
 }
@@ -242,7 +247,7 @@ fn parts(buckets: &[Bucket], backward: f64) -> Vec<f64> {
 
 /// The forward pass when parameters are gathered one part ahead of their use. Parts run in the
 /// opposite order of backward, and take time in the same proportions.
-fn gathered_forward(schedule: &Schedule, half: &dyn Fn(f64) -> f64) -> f64 {
+fn gathered_forward(schedule: &WorkerSchedule, half: &dyn Fn(f64) -> f64) -> f64 {
     let parts = parts(&schedule.buckets, schedule.backward);
     let scale = if schedule.backward > 0.0 { schedule.forward / schedule.backward } else { 0.0 };
     let in_order = schedule.buckets.iter().zip(parts).rev();
@@ -288,14 +293,14 @@ fn pipelined(parts: impl Iterator<Item = (f64, f64)>, reduce: impl Fn(usize) -> 
 mod tests {
     use super::*;
 
-    fn schedule() -> Schedule {
+    fn schedule() -> WorkerSchedule {
         let buckets = (1..=4).map(|i| Bucket { bytes: 1e6, ready: 0.05 * f64::from(i) }).collect();
-        Schedule { forward: 0.1, backward: 0.2, update: 0.02, buckets }
+        WorkerSchedule { forward: 0.1, backward: 0.2, update: 0.02, buckets }
     }
 
-    fn cluster(bandwidth: f64) -> Cluster {
+    fn cluster(bandwidth: f64) -> SimulatedCluster {
         let link = Link { latency: 0.0, bandwidth };
-        Cluster { between: link, inside: link, machine: 4 }
+        SimulatedCluster { between: link, inside: link, machine: 4 }
     }
 
     #[test]
@@ -336,7 +341,7 @@ mod tests {
     fn a_hierarchy_pays_for_machines_not_for_workers() {
         let inside = Link { latency: 1e-6, bandwidth: 1e11 };
         let between = Link { latency: 1e-5, bandwidth: 1e10 };
-        let cluster = Cluster { between, inside, machine: 8 };
+        let cluster = SimulatedCluster { between, inside, machine: 8 };
         let ring = all_reduce(&cluster, Algorithm::Ring, 4096, 1e6);
         let deep = all_reduce(&cluster, Algorithm::Hierarchical, 4096, 1e6);
         let tree = all_reduce(&cluster, Algorithm::Tree, 4096, 1e6);

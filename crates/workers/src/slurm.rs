@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 
 /// The tasks of a step, as one of them is told.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Task {
+pub(crate) struct SlurmTask {
     pub(crate) rank: usize,
     pub(crate) tasks: usize,
     /// How many machines they are on, if that is said.
@@ -24,7 +24,7 @@ fn number(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Option<usiz
 
 /// The task that this process is. A batch script is none: what slurm says of its job is not about
 /// one process.
-pub(crate) fn task(variable: &impl Fn(&str) -> Option<String>) -> Option<Task> {
+pub(crate) fn task(variable: &impl Fn(&str) -> Option<String>) -> Option<SlurmTask> {
     let rank = number(variable, "SLURM_PROCID")?;
     let tasks = number(variable, "SLURM_STEP_NUM_TASKS")?;
     let said = |name: &str| variable(name).unwrap_or_default();
@@ -32,7 +32,7 @@ pub(crate) fn task(variable: &impl Fn(&str) -> Option<String>) -> Option<Task> {
         ["SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT"]
             .map(said);
     let step = words.join("-").replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
-    Some(Task { rank, tasks, machines: number(variable, "SLURM_STEP_NUM_NODES"), step })
+    Some(SlurmTask { rank, tasks, machines: number(variable, "SLURM_STEP_NUM_NODES"), step })
 }
 
 /// How many workers of MPI or slurm are on this machine, if that is said.
@@ -115,7 +115,8 @@ mod tests {
             ("SLURM_STEP_ID", "0"),
             ("SLURM_STEP_LAUNCHER_PORT", "40103"),
         ]);
-        let wanted = Task { rank: 1, tasks: 4, machines: Some(1), step: "7-0--40103".to_string() };
+        let wanted =
+            SlurmTask { rank: 1, tasks: 4, machines: Some(1), step: "7-0--40103".to_string() };
         assert_eq!(task(&first), Some(wanted));
         let again = |name: &str| match name {
             "SLURM_RESTART_COUNT" => Some("1".to_string()),

@@ -1,7 +1,7 @@
 //! The engine `threads`: workers are threads of this process, for tests and small experiments.
 
 use crate::board::Board;
-use crate::ticket::Ticket;
+use crate::call_digest::CallDigest;
 use crate::timeout;
 use crate::worker::{Medium, Worker};
 use pullback::Group;
@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Messages by group, sender, receiver and number.
-type Mail = HashMap<(u64, usize, usize, u64), Vec<u8>>;
+type Messages = HashMap<(u64, usize, usize, u64), Vec<u8>>;
 
 /// What the threads share besides boards.
-struct World {
+struct ThreadWorld {
     /// Why a thread will not come to any collective any more.
     gone: Mutex<Vec<Option<String>>>,
     /// Messages by group, sender, receiver and number.
-    mail: Mutex<Mail>,
+    mail: Mutex<Messages>,
     /// Boards of sub-groups that not all have joined.
     boards: Mutex<HashMap<u64, Arc<Board>>>,
 }
@@ -31,10 +31,10 @@ struct Threads {
     id: u64,
     /// The ranks of its workers among all threads.
     ranks: Vec<usize>,
-    world: Arc<World>,
+    world: Arc<ThreadWorld>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,22 +43,22 @@ impl Medium for Threads {
         "threads"
     }
 
-    fn gone(&self, rank: usize, _joined: bool) -> Option<String> {
-        held(&self.world.gone)[self.ranks[rank]].clone()
+    fn departure(&self, rank: usize, _joined: bool) -> Option<String> {
+        lock(&self.world.gone)[self.ranks[rank]].clone()
     }
 
     fn post(&self, from: usize, to: usize, number: u64, message: Vec<u8>) -> io::Result<()> {
-        held(&self.world.mail).insert((self.id, from, to, number), message);
+        lock(&self.world.mail).insert((self.id, from, to, number), message);
         Ok(())
     }
 
     fn take(&self, from: usize, to: usize, number: u64) -> io::Result<Vec<u8>> {
-        let taken = held(&self.world.mail).remove(&(self.id, from, to, number));
+        let taken = lock(&self.world.mail).remove(&(self.id, from, to, number));
         taken.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn subgroup(&self, id: u64, ranks: &[usize]) -> io::Result<(Arc<Board>, Box<dyn Medium>)> {
-        let mut boards = held(&self.world.boards);
+        let mut boards = lock(&self.world.boards);
         let board = match boards.get(&id) {
             Some(board) => board.clone(),
             None => {
@@ -73,7 +73,7 @@ impl Medium for Threads {
 
     fn all_joined(&self, rank: usize) {
         if rank == 0 {
-            held(&self.world.boards).remove(&self.id);
+            lock(&self.world.boards).remove(&self.id);
         }
     }
 }
@@ -121,7 +121,7 @@ pub fn threads_within<R: Send>(
         Error::new(ErrorKind::Memory, "threads", format!("no memory for {n} workers: {error}"))
     })?;
     let board = Arc::new(board);
-    let world = Arc::new(World {
+    let world = Arc::new(ThreadWorld {
         gone: Mutex::new(vec![None; n]),
         mail: Mutex::default(),
         boards: Mutex::default(),
@@ -140,9 +140,9 @@ pub fn threads_within<R: Send>(
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some("it panicked".to_string()),
         };
-        held(&world.gone)[rank] = Some("has ended".to_string());
+        lock(&world.gone)[rank] = Some("has ended".to_string());
         if let Some(reason) = reason {
-            held(&first).get_or_insert(rank);
+            lock(&first).get_or_insert(rank);
             worker.fail(&reason);
         }
         match outcome {
@@ -155,7 +155,7 @@ pub fn threads_within<R: Send>(
         let threads: Vec<_> = (0..n).map(|rank| scope.spawn(move || run(rank))).collect();
         threads.into_iter().map(|thread| thread.join()).collect()
     });
-    let first = held(&first).take();
+    let first = lock(&first).take();
     let mut results = Vec::with_capacity(n);
     let mut failure = None;
     for (rank, outcome) in outcomes.into_iter().enumerate() {
@@ -166,7 +166,7 @@ pub fn threads_within<R: Send>(
         }
     }
     match failure {
-        None => match held(&world.mail).iter().next() {
+        None => match lock(&world.mail).iter().next() {
             None => Ok(results),
             Some(((_, from, to, _), message)) => Err(unread(*from, *to, message)),
         },
@@ -178,8 +178,8 @@ pub fn threads_within<R: Send>(
 /// A message that nobody has received: a mistake, for example of a worker that computes a tangent
 /// and sends it to one that does not.
 fn unread(from: usize, to: usize, message: &[u8]) -> Error {
-    let what = message.first_chunk().map(Ticket::decode);
-    let what = what.map_or_else(String::new, |ticket| format!(": {ticket}"));
+    let what = message.first_chunk().map(CallDigest::decode);
+    let what = what.map_or_else(String::new, |digest| format!(": {digest}"));
     let message = format!("worker {to} has not received a message of worker {from}{what}");
     Error::new(ErrorKind::Workers, "send", message)
 }

@@ -4,8 +4,8 @@
 //! between two workers wait, and where the board of a sub-group is.
 
 use crate::board::{Board, Wait};
+use crate::call_digest::{self, CallDigest, describe};
 use crate::subgroups::Subgroups;
-use crate::ticket::{self, Ticket, describe};
 use pullback_ir::{
     Collective, CollectiveCall, Communicator, Error, ErrorKind, Fresh, Result, Spec,
 };
@@ -19,7 +19,7 @@ pub(crate) trait Medium: Send + Sync {
     fn engine(&self) -> &'static str;
 
     /// Why a worker will never come, if that is known. `joined`: whether it was there at all.
-    fn gone(&self, rank: usize, joined: bool) -> Option<String>;
+    fn departure(&self, rank: usize, joined: bool) -> Option<String>;
 
     /// Stores a message until it is taken.
     fn post(&self, from: usize, to: usize, number: u64, message: Vec<u8>) -> std::io::Result<()>;
@@ -61,7 +61,7 @@ pub(crate) struct Worker {
 }
 
 /// A call in progress: what errors name.
-pub(crate) struct Calling<'a> {
+pub(crate) struct ActiveCall<'a> {
     pub(crate) worker: &'a Worker,
     pub(crate) call: &'a CollectiveCall<'a>,
     progress: &'a mut Progress,
@@ -132,13 +132,13 @@ impl Worker {
     /// Waits until all workers have published a stage.
     fn wait(&self, stage: u64, deadline: Option<Instant>) -> Wait {
         let missing = || (0..self.board.size()).find(|&rank| self.board.stage(rank) < stage);
-        let outcome = self.board.wait(deadline, missing, |rank| self.gone(rank));
+        let outcome = self.board.wait(deadline, missing, |rank| self.departure_of(rank));
         self.count_wait(&outcome);
         outcome
     }
 
-    fn gone(&self, rank: usize) -> Option<String> {
-        self.medium.gone(rank, self.board.stage(rank) > 0)
+    fn departure_of(&self, rank: usize) -> Option<String> {
+        self.medium.departure(rank, self.board.stage(rank) > 0)
     }
 
     fn count_wait(&self, outcome: &Wait) {
@@ -162,7 +162,7 @@ impl Worker {
     fn calling<R>(
         &self,
         call: &CollectiveCall<'_>,
-        f: impl FnOnce(&mut Calling<'_>) -> Result<R>,
+        f: impl FnOnce(&mut ActiveCall<'_>) -> Result<R>,
     ) -> Result<R> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = deadline_after(self.timeout);
@@ -170,7 +170,7 @@ impl Worker {
             let op = call.collective.name();
             return Err(Error::new(ErrorKind::Workers, op, reason).at(call.line));
         }
-        f(&mut Calling { worker: self, call, progress: &mut progress, deadline })
+        f(&mut ActiveCall { worker: self, call, progress: &mut progress, deadline })
     }
 }
 
@@ -179,7 +179,7 @@ fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-impl Calling<'_> {
+impl ActiveCall<'_> {
     pub(crate) fn board(&self) -> &Board {
         &self.worker.board
     }
@@ -218,7 +218,7 @@ impl Calling<'_> {
 
     /// What a wait ended with, as a result.
     fn check(&self, outcome: Wait, lacking: impl FnOnce(usize) -> String) -> Result<()> {
-        let me = format!("worker {} waits in {}", self.rank(), self.ticket());
+        let me = format!("worker {} waits in {}", self.rank(), self.digest());
         match outcome {
             Wait::Done(_) => Ok(()),
             Wait::Failed(reason) => {
@@ -239,30 +239,30 @@ impl Calling<'_> {
         }
     }
 
-    fn ticket(&self) -> Ticket {
-        Ticket::new(self.worker.id, self.progress.number.saturating_sub(1), self.call)
+    fn digest(&self) -> CallDigest {
+        CallDigest::new(self.worker.id, self.progress.number.saturating_sub(1), self.call)
     }
 
-    /// Enters a collective of the whole group: publishes the first stage with a ticket, and
-    /// compares all tickets.
+    /// Enters a collective of the whole group: publishes the first stage with a digest, and
+    /// compares all digests.
     pub(crate) fn enter(&mut self) -> Result<u64> {
         let number = self.progress.number;
-        let ticket = Ticket::new(self.worker.id, number, self.call);
+        let digest = CallDigest::new(self.worker.id, number, self.call);
         self.progress.number += 1;
-        self.board().enter(self.rank(), number, &ticket);
+        self.board().enter(self.rank(), number, &digest);
         let stage = self.stage()?;
-        let ticket_of = |rank| self.board().ticket(rank, number);
-        let tickets: Vec<Ticket> = (0..self.size()).map(ticket_of).collect();
-        Ticket::compare(&tickets).map_err(|message| self.error(message))?;
+        let digest_of = |rank| self.board().digest(rank, number);
+        let digests: Vec<CallDigest> = (0..self.size()).map(digest_of).collect();
+        CallDigest::compare(&digests).map_err(|message| self.error(message))?;
         Ok(stage)
     }
 
     /// Leaves a message for another worker, and goes on.
     pub(crate) fn send(&mut self, to: usize, input: &[u8]) -> Result<()> {
         let (me, number) = (self.rank(), self.progress.sent[to]);
-        let ticket = Ticket::new(self.worker.id, number, self.call);
-        let mut message = Vec::with_capacity(ticket::BYTES + input.len());
-        message.extend_from_slice(&ticket.encode());
+        let digest = CallDigest::new(self.worker.id, number, self.call);
+        let mut message = Vec::with_capacity(call_digest::BYTES + input.len());
+        message.extend_from_slice(&digest.encode());
         message.extend_from_slice(input);
         if let Err(error) = self.worker.medium.post(me, to, number, message) {
             return Err(self.error(format!("worker {me} could not send to worker {to}: {error}")));
@@ -288,7 +288,7 @@ impl Calling<'_> {
         // that nothing was sent.)
         let elsewhere = || board.entered(from) > entered && !there();
         let missing = || (!there() && !elsewhere()).then_some(from);
-        let outcome = board.wait(self.deadline, missing, |rank| self.worker.gone(rank));
+        let outcome = board.wait(self.deadline, missing, |rank| self.worker.departure_of(rank));
         self.worker.count_wait(&outcome);
         let what = describe(self.call);
         if let Wait::Gone(_, why) = &outcome {
@@ -304,11 +304,11 @@ impl Calling<'_> {
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \
                  {from} for {}",
                 self.call.line,
-                board.ticket(from, entered)
+                board.digest(from, entered)
             )));
         }
         let message = match self.worker.medium.take(from, me, number) {
-            Ok(message) if message.len() >= ticket::BYTES => message,
+            Ok(message) if message.len() >= call_digest::BYTES => message,
             Ok(_) => return Err(self.error(format!("a message of worker {from} is incomplete"))),
             Err(error) => {
                 let message = format!("a message of worker {from} could not be read: {error}");
@@ -316,13 +316,13 @@ impl Calling<'_> {
             }
         };
         self.progress.received[from] += 1;
-        let (head, data) = message.split_at(ticket::BYTES);
-        let ticket = Ticket::decode(head.try_into().expect("as many bytes"));
-        let expected = Ticket::of_send(self.worker.id, number, me, spec, self.call.line);
-        if data.len() != output.len() || !ticket.agrees(&expected) {
+        let (head, data) = message.split_at(call_digest::BYTES);
+        let digest = CallDigest::decode(head.try_into().expect("as many bytes"));
+        let expected = CallDigest::of_send(self.worker.id, number, me, spec, self.call.line);
+        if data.len() != output.len() || !digest.agrees(&expected) {
             return Err(self.error(format!(
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \
-                 {from} for {ticket}",
+                 {from} for {digest}",
                 self.call.line
             )));
         }
@@ -378,7 +378,7 @@ impl Communicator for Worker {
     }
 
     fn broken(&self) -> Option<String> {
-        let gone = |rank| Some(format!("worker {rank} {}", self.gone(rank)?));
+        let gone = |rank| Some(format!("worker {rank} {}", self.departure_of(rank)?));
         self.board.failed().or_else(|| (0..self.size()).find_map(gone))
     }
 

@@ -8,7 +8,7 @@ use naive::{check, check_order};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pullback::{Result, Tensor};
-use pullback_workers::{Launch, finish, init, launch};
+use pullback_workers::{WorkerLaunch, finish, init, launch};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ fn as_a_launcher() {
     let command = std::iter::once(exe.into()).chain(words.map(Into::into)).collect();
     let restarts = number(RESTARTS).unwrap_or(0);
     let min_workers = if restarts > 0 { 1 } else { workers };
-    let request = Launch { command, workers, restarts, min_workers };
+    let request = WorkerLaunch { command, workers, restarts, min_workers };
     std::process::exit(i32::from(launch(&request).unwrap()));
 }
 

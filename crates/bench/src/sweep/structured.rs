@@ -5,7 +5,7 @@ use pullback::fft::{self, Norm, Real};
 use pullback::linalg::{self, MatrixNorm, QrMode};
 use pullback::{
     Attention, BagMode, Conv, DType, Embedding, EmbeddingBag, GridPaddingMode, GridSampleMode,
-    Interpolate, Pool, Resize, ScatterReduction as By, einsum,
+    Interpolate, InterpolateMode, Pool, ScatterReduction as By, einsum,
 };
 
 const N: Norm = Norm::Backward;
@@ -74,7 +74,7 @@ pub const ROWS: &[Row] = rows![
     "max_unpool2d" "b,c,h,h b,c,h,h:0<h" |x, y| x.max_unpool2d(y, &Pool::new(2), None) => "F.max_unpool2d(x, y, 2)";
     "col2im" "b,c*9,h*h" |x| { let h = x.shape()[2].isqrt(); x.col2im([h, h], [3, 3], [1, 1], [1, 1], [1, 1]) } => "F.fold(x, (math.isqrt(x.shape[2]),) * 2, 3, padding=1)";
     // Images.
-    "Interpolate::of" "b,c,h,h" |x| Interpolate::by([2.0, 2.0]).mode(Resize::Cubic).of(x) => "F.interpolate(x, scale_factor=2.0, mode='bicubic')";
+    "Interpolate::of" "b,c,h,h" |x| Interpolate::by([2.0, 2.0]).mode(InterpolateMode::Cubic).of(x) => "F.interpolate(x, scale_factor=2.0, mode='bicubic')";
     "upsample_nearest" "b,c,h,h" |x| x.upsample_nearest(2) => "F.interpolate(x, scale_factor=2)";
     "upsample_bilinear" "b,c,h,h" |x| x.upsample_bilinear(2.0) => "F.interpolate(x, scale_factor=2.0, mode='bilinear')";
     "grid_sample" "b,c,h,h b,h,h,2" |x, y| x.grid_sample(y, GridSampleMode::Linear, GridPaddingMode::Zeros, false) => "F.grid_sample(x, y, align_corners=False)";

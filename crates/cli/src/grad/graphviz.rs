@@ -3,7 +3,7 @@
 
 use super::Findings;
 use super::text::shown;
-use pullback_explore::expression::Ref;
+use pullback_explore::expression::ValueRef;
 use pullback_explore::number::tensor;
 use std::fmt::Write as _;
 
@@ -13,10 +13,10 @@ pub fn of(found: &Findings) -> String {
     let mut out = String::from(
         "digraph tape {\n  rankdir=LR;\n  node [shape=box, fontname=monospace];\n  edge [fontname=monospace];\n",
     );
-    let node = |r: Ref| match r {
-        Ref::Input(i) => format!("x{i}"),
-        Ref::GraphStep(k) => format!("v{}", k + 1),
-        Ref::Constant(i) => format!("c{i}"),
+    let node = |r: ValueRef| match r {
+        ValueRef::Input(i) => format!("x{i}"),
+        ValueRef::GraphStep(k) => format!("v{}", k + 1),
+        ValueRef::Constant(i) => format!("c{i}"),
     };
     let mut line = |text: String| {
         // Writing to a string does not fail.

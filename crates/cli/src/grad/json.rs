@@ -3,7 +3,7 @@
 use super::Findings;
 use pullback::Tensor;
 use pullback_explore::number::to_json;
-use pullback_explore::sweep::Local;
+use pullback_explore::sweep::LocalDerivative;
 use serde_json::{Map, Value, json};
 
 /// One object: `expression`, `inputs`, `steps`, `result`, `gradient`, and what else was requested.
@@ -15,10 +15,10 @@ pub fn of(found: &Findings) -> Value {
             json!({
                 "operand": graph.name(edge.operand, full),
                 "local": match &edge.local {
-                    Local::Whole(x) => to_json(x),
-                    Local::Diagonal(x) => json!({ "diagonal": to_json(x) }),
-                    Local::Large(shape) => json!({ "shape": shape }),
-                    Local::Zero => json!(0.0),
+                    LocalDerivative::Whole(x) => to_json(x),
+                    LocalDerivative::Diagonal(x) => json!({ "diagonal": to_json(x) }),
+                    LocalDerivative::Large(shape) => json!({ "shape": shape }),
+                    LocalDerivative::Zero => json!(0.0),
                 },
                 "contribution": to_json(&edge.contribution),
             })

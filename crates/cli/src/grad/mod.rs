@@ -10,13 +10,13 @@ mod json;
 mod text;
 
 use crate::failure::{CliResult, Failure};
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::{Args, ValueEnum};
 use pullback::Tensor;
 use pullback_explore::count;
 use pullback_explore::expression::{Graph, assignment, constant_value, parse};
-use pullback_explore::number::Digits;
-use pullback_explore::sweep::{self, Sweep};
+use pullback_explore::number::SignificantDigits;
+use pullback_explore::sweep::{self, BackwardSweep};
 
 /// What `pullback grad` takes.
 #[derive(Debug, Args)]
@@ -91,21 +91,21 @@ impl Mode {
 /// Everything there is to print.
 pub struct Findings {
     graph: Graph,
-    sweep: Sweep,
+    sweep: BackwardSweep,
     /// For each element of each variable, the tangents of all steps and of the result.
     tangents: Option<Vec<sweep::TangentPass>>,
     cost: Option<Vec<count::Cost>>,
     jacobian: Option<Vec<Tensor>>,
     hessian: Option<Vec<Vec<Tensor>>>,
     mode: Mode,
-    digits: Digits,
+    digits: SignificantDigits,
 }
 
 /// Differentiates and prints.
 ///
 /// # Errors
 /// If the expression is invalid, or the library finds no derivative.
-pub fn run(arguments: &GradArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &GradArgs, out: &mut StandardOutput) -> CliResult {
     let graph = graph(&arguments.expression, &arguments.assignments)?;
     let findings = find(arguments, graph)?;
     if arguments.json {
@@ -168,7 +168,7 @@ fn find(arguments: &GradArgs, graph: Graph) -> CliResult<Findings> {
     if value.rank() > 0 && cotangent.is_none() && !arguments.jacobian {
         let ones = vec!["1"; value.len().min(4)].join(", ");
         return Err(Failure::usage(format!(
-            "the result has {} elements ({}), and which combination of them to differentiate is not said\n  \
+            "the result has {} elements ({}), and backward needs a scalar or a cotangent\n  \
              hint: give --cotangent (such as '[{ones}]'), use --jacobian, or take sum(…)",
             value.len(),
             value.spec()
@@ -184,7 +184,7 @@ fn find(arguments: &GradArgs, graph: Graph) -> CliResult<Findings> {
     // Of a Jacobian the sweep shows the first row, or what a cotangent of ones would give: all of
     // them summed.
     let cotangent = cotangent.unwrap_or_else(|| value.ones_like());
-    let sweep = Sweep::new(&graph, &cotangent)?;
+    let sweep = BackwardSweep::new(&graph, &cotangent)?;
     let tangents = match mode.forward() {
         true => Some(sweep::forward(&graph, &sweep)?),
         false => None,

@@ -1,19 +1,19 @@
 //! The findings as text.
 
 use super::Findings;
-use crate::output::{Output, columns};
-use pullback_explore::expression::Ref;
-use pullback_explore::number::{Digits, bytes, plain, tensor};
-use pullback_explore::sweep::{Edge, Local};
+use crate::output::{StandardOutput, columns};
+use pullback_explore::expression::ValueRef;
+use pullback_explore::number::{SignificantDigits, bytes, plain, tensor};
+use pullback_explore::sweep::{Edge, LocalDerivative};
 use std::io;
 
 /// A local derivative on one line.
-pub fn shown(local: &Local, digits: Digits) -> String {
+pub fn shown(local: &LocalDerivative, digits: SignificantDigits) -> String {
     match local {
-        Local::Whole(x) => tensor(x, digits),
-        Local::Diagonal(x) => format!("diag {}", tensor(x, digits)),
-        Local::Large(shape) => format!("a Jacobian of shape {shape:?}"),
-        Local::Zero => "0".into(),
+        LocalDerivative::Whole(x) => tensor(x, digits),
+        LocalDerivative::Diagonal(x) => format!("diag {}", tensor(x, digits)),
+        LocalDerivative::Large(shape) => format!("a Jacobian of shape {shape:?}"),
+        LocalDerivative::Zero => "0".into(),
     }
 }
 
@@ -36,7 +36,7 @@ fn marked(name: &str, mark: char) -> String {
 ///
 /// # Errors
 /// If the output is closed.
-pub fn print(found: &Findings, out: &mut Output) -> io::Result<()> {
+pub fn print(found: &Findings, out: &mut StandardOutput) -> io::Result<()> {
     let (graph, digits) = (&found.graph, found.digits);
     let values: Vec<String> =
         graph.inputs.iter().map(|(name, x)| format!("{name} = {}", tensor(x, digits))).collect();
@@ -79,7 +79,7 @@ pub fn print(found: &Findings, out: &mut Output) -> io::Result<()> {
     cost(found, out)
 }
 
-fn tape(found: &Findings, out: &mut Output) -> io::Result<()> {
+fn tape(found: &Findings, out: &mut StandardOutput) -> io::Result<()> {
     let (graph, sweep, digits) = (&found.graph, &found.sweep, found.digits);
     out.line("")?;
     out.heading("forward: the tape, with local derivatives")?;
@@ -109,7 +109,7 @@ fn tape(found: &Findings, out: &mut Output) -> io::Result<()> {
     out.line(format!("  the result is {name} = {}", tensor(&sweep.result, digits)))
 }
 
-fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
+fn reverse(found: &Findings, out: &mut StandardOutput) -> io::Result<()> {
     let (graph, sweep, digits) = (&found.graph, &found.sweep, found.digits);
     out.line("")?;
     out.heading("reverse: adjoints, from the result back to the variables")?;
@@ -121,7 +121,7 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
     };
     out.line(format!("  {root} = {}{given}", tensor(&sweep.cotangent, digits)))?;
     // How many contributions each value still waits for: with the last one its adjoint is whole.
-    let mut waiting = std::collections::HashMap::<Ref, usize>::new();
+    let mut waiting = std::collections::HashMap::<ValueRef, usize>::new();
     sweep.edges.iter().flatten().for_each(|edge| *waiting.entry(edge.operand).or_default() += 1);
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (k, edges) in sweep.edges.iter().enumerate().rev() {
@@ -131,17 +131,17 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
             let left = waiting.entry(edge.operand).or_default();
             *left = left.saturating_sub(1);
             let adjoint = match edge.operand {
-                Ref::GraphStep(j) => &sweep.adjoints[j],
-                Ref::Input(i) => &sweep.gradient[i],
-                Ref::Constant(_) => continue,
+                ValueRef::GraphStep(j) => &sweep.adjoints[j],
+                ValueRef::Input(i) => &sweep.gradient[i],
+                ValueRef::Constant(_) => continue,
             };
             let whole = match *left {
                 0 => format!("→ {} = {}", bar(&name), tensor(adjoint, digits)),
                 _ => String::new(),
             };
-            let scalar = matches!(&edge.local, Local::Whole(x) if x.rank() == 0);
+            let scalar = matches!(&edge.local, LocalDerivative::Whole(x) if x.rank() == 0);
             let numbers = match &edge.local {
-                Local::Whole(x) if scalar => {
+                LocalDerivative::Whole(x) if scalar => {
                     let (a, b) = (tensor(&sweep.adjoints[k], digits), tensor(x, digits));
                     let b = if b.starts_with('-') { format!("({b})") } else { b };
                     format!("= {a}·{b} = {}", tensor(&edge.contribution, digits))
@@ -158,7 +158,7 @@ fn reverse(found: &Findings, out: &mut Output) -> io::Result<()> {
     columns(&rows, &[]).iter().try_for_each(|line| out.line(line))
 }
 
-fn forward(found: &Findings, out: &mut Output) -> io::Result<()> {
+fn forward(found: &Findings, out: &mut StandardOutput) -> io::Result<()> {
     let (graph, digits) = (&found.graph, found.digits);
     for pass in found.tangents.iter().flatten() {
         let (name, value) = &graph.inputs[pass.input];
@@ -192,7 +192,7 @@ fn forward(found: &Findings, out: &mut Output) -> io::Result<()> {
     Ok(())
 }
 
-fn cost(found: &Findings, out: &mut Output) -> io::Result<()> {
+fn cost(found: &Findings, out: &mut StandardOutput) -> io::Result<()> {
     let Some(costs) = &found.cost else { return Ok(()) };
     out.line("")?;
     out.heading("cost")?;

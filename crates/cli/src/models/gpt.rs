@@ -1,6 +1,6 @@
 //! A small GPT: blocks of causal attention over embedded characters.
 
-use super::{Block, Blocks, Size, TextModel};
+use super::{BlockNetwork, ModelBlock, ModelSize, TextModel};
 use pullback::{Result, Tensor, Tree, no_grad};
 use pullback_nn::parallel::FullSharding;
 use pullback_nn::{
@@ -11,26 +11,26 @@ use pullback_nn::{
 /// Characters and their positions, blocks with norms before each part, and a score for each next
 /// character.
 #[derive(Tree)]
-pub struct Gpt {
-    tokens: Block<Embedding>,
-    positions: Block<Embedding>,
+pub struct BlockGpt {
+    tokens: ModelBlock<Embedding>,
+    positions: ModelBlock<Embedding>,
     dropout: Dropout,
-    blocks: Stack,
-    head: Block<Linear>,
+    blocks: GptBlocks,
+    head: ModelBlock<Linear>,
 }
 
 /// The layers of a [`TransformerEncoder`], each a block.
 #[derive(Tree)]
-struct Stack {
-    layers: Vec<Block<TransformerEncoderLayer>>,
-    norm: Option<Block<LayerNorm>>,
+struct GptBlocks {
+    layers: Vec<ModelBlock<TransformerEncoderLayer>>,
+    norm: Option<ModelBlock<LayerNorm>>,
 }
 
-impl Stack {
-    fn new(encoder: TransformerEncoder) -> Stack {
-        Stack {
-            layers: encoder.layers.into_iter().map(Block::Whole).collect(),
-            norm: encoder.norm.map(Block::Whole),
+impl GptBlocks {
+    fn new(encoder: TransformerEncoder) -> GptBlocks {
+        GptBlocks {
+            layers: encoder.layers.into_iter().map(ModelBlock::Whole).collect(),
+            norm: encoder.norm.map(ModelBlock::Whole),
         }
     }
 
@@ -48,9 +48,9 @@ impl Stack {
     }
 }
 
-impl Gpt {
+impl BlockGpt {
     /// A network for this many tokens.
-    pub fn new(tokens: usize, size: &Size) -> Gpt {
+    pub fn new(tokens: usize, size: &ModelSize) -> BlockGpt {
         let config = TransformerConfig::new(size.width, size.heads)
             .dim_feedforward(4 * size.width)
             .dropout(size.dropout)
@@ -61,29 +61,29 @@ impl Gpt {
         let embedding = |rows: usize| {
             let embedding = Embedding::new(rows, size.width);
             no_grad(|| drop(embedding.weight.mul_(0.02)));
-            Block::Whole(embedding)
+            ModelBlock::Whole(embedding)
         };
-        Gpt {
+        BlockGpt {
             tokens: embedding(tokens),
             positions: embedding(size.context),
             dropout: Dropout::new(size.dropout),
-            blocks: Stack::new(config.encoder(size.layers)),
-            head: Block::Whole(Linear::new(size.width, tokens)),
+            blocks: GptBlocks::new(config.encoder(size.layers)),
+            head: ModelBlock::Whole(Linear::new(size.width, tokens)),
         }
     }
 }
 
-impl Blocks for Gpt {
-    fn spread(self, sharding: &FullSharding) -> Result<Gpt> {
+impl BlockNetwork for BlockGpt {
+    fn spread(self, sharding: &FullSharding) -> Result<BlockGpt> {
         let (tokens, positions) = (self.tokens.spread(sharding)?, self.positions.spread(sharding)?);
         let layers = self.blocks.layers.spread(sharding)?;
         let norm = self.blocks.norm.map(|norm| norm.spread(sharding)).transpose()?;
         let head = self.head.spread(sharding)?;
-        Ok(Gpt { tokens, positions, blocks: Stack { layers, norm }, head, ..self })
+        Ok(BlockGpt { tokens, positions, blocks: GptBlocks { layers, norm }, head, ..self })
     }
 }
 
-impl TextModel for Gpt {
+impl TextModel for BlockGpt {
     fn scores(&self, tokens: &Tensor) -> Tensor {
         let length = tokens.shape().last().copied().unwrap_or(0);
         let places = Tensor::arange(0, length as i64);

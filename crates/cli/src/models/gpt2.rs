@@ -1,6 +1,6 @@
 //! GPT-2 whose blocks can be spread over workers.
 
-use super::{Block, Blocks, TextModel};
+use super::{BlockNetwork, ModelBlock, TextModel};
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::models::{self, Gpt2Block, GptConfig};
 use pullback_nn::parallel::FullSharding;
@@ -8,39 +8,39 @@ use pullback_nn::{Dropout, Embedding, Layer, LayerNorm};
 
 /// The parts of [`models::Gpt2`], with its names, so that each reads the weights of the other.
 #[derive(Tree)]
-pub struct Gpt2 {
-    wte: Block<Embedding>,
-    wpe: Block<Embedding>,
+pub struct BlockGpt2 {
+    wte: ModelBlock<Embedding>,
+    wpe: ModelBlock<Embedding>,
     drop: Dropout,
-    h: Vec<Block<Gpt2Block>>,
-    ln_f: Block<LayerNorm>,
+    h: Vec<ModelBlock<Gpt2Block>>,
+    ln_f: ModelBlock<LayerNorm>,
     operations_per_token: f64,
 }
 
-impl Gpt2 {
+impl BlockGpt2 {
     /// A network of these sizes.
-    pub fn new(config: &GptConfig) -> Gpt2 {
+    pub fn new(config: &GptConfig) -> BlockGpt2 {
         let models::Gpt2 { wte, wpe, drop, h, ln_f } = models::Gpt2::new(config);
-        Gpt2 {
-            wte: Block::Whole(wte),
-            wpe: Block::Whole(wpe),
+        BlockGpt2 {
+            wte: ModelBlock::Whole(wte),
+            wpe: ModelBlock::Whole(wpe),
             drop,
-            h: h.into_iter().map(Block::Whole).collect(),
-            ln_f: Block::Whole(ln_f),
+            h: h.into_iter().map(ModelBlock::Whole).collect(),
+            ln_f: ModelBlock::Whole(ln_f),
             operations_per_token: config.operations_per_token(),
         }
     }
 }
 
-impl Blocks for Gpt2 {
-    fn spread(self, sharding: &FullSharding) -> Result<Gpt2> {
+impl BlockNetwork for BlockGpt2 {
+    fn spread(self, sharding: &FullSharding) -> Result<BlockGpt2> {
         let (wte, wpe) = (self.wte.spread(sharding)?, self.wpe.spread(sharding)?);
         let (h, ln_f) = (self.h.spread(sharding)?, self.ln_f.spread(sharding)?);
-        Ok(Gpt2 { wte, wpe, h, ln_f, ..self })
+        Ok(BlockGpt2 { wte, wpe, h, ln_f, ..self })
     }
 }
 
-impl TextModel for Gpt2 {
+impl TextModel for BlockGpt2 {
     fn scores(&self, tokens: &Tensor) -> Tensor {
         let length = tokens.shape().last().copied().unwrap_or(0);
         let places = self.wpe.call(|wpe| wpe.weight.narrow(0, 0, length));
@@ -68,7 +68,7 @@ mod tests {
         manual_seed(0);
         let whole = models::Gpt2::new(&config);
         manual_seed(0);
-        let blocks = Gpt2::new(&config);
+        let blocks = BlockGpt2::new(&config);
         let names = |named: Vec<(String, Tensor)>| -> Vec<String> {
             named.into_iter().map(|(name, _)| name).collect()
         };

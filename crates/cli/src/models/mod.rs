@@ -6,10 +6,10 @@ mod gpt;
 mod gpt2;
 mod lstm;
 
-pub use block::{Block, Blocks};
-pub use classifier::{Cnn, Mlp};
-pub use gpt::Gpt;
-pub use gpt2::Gpt2;
+pub use block::{BlockNetwork, ModelBlock};
+pub use classifier::{BlockCnn, BlockMlp};
+pub use gpt::BlockGpt;
+pub use gpt2::BlockGpt2;
 pub use lstm::LstmModel;
 
 use clap::ValueEnum;
@@ -55,7 +55,7 @@ pub const TRANSFORMERS: [ModelKind; 2] = [ModelKind::Gpt, ModelKind::Gpt2];
 
 /// How large a network is. Not every network has all of these.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Size {
+pub struct ModelSize {
     /// Features of hidden layers, or channels of the first convolution.
     pub width: usize,
     /// Hidden layers, or blocks.

@@ -1,10 +1,10 @@
 //! Training on the embedded handwritten digits.
 
-use super::job::{Example, TrainJob};
+use super::job::{ExampleCost, TrainJob};
 use super::summary;
 use crate::failure::CliResult;
-use crate::models::{self, Blocks, Cnn, Mlp, ModelKind};
-use crate::output::Output;
+use crate::models::{self, BlockCnn, BlockMlp, BlockNetwork, ModelKind};
+use crate::output::StandardOutput;
 use pullback::{Result, Tensor, no_grad};
 use pullback_nn::data::{DataLoader, Digits, TensorDataset, digits};
 use pullback_nn::train::{Accuracy, Every, Metrics};
@@ -14,13 +14,13 @@ use pullback_nn::{Layer, Module};
 ///
 /// # Errors
 /// As [`TrainJob::train`].
-pub fn run(job: &TrainJob, out: &mut Output) -> CliResult {
+pub fn run(job: &TrainJob, out: &mut StandardOutput) -> CliResult {
     let data = digits()?;
     let size = &job.settings.size;
     match job.settings.model {
-        ModelKind::Mlp => train(job, &data, Mlp::new(size).to_dtype(job.settings.dtype), out),
+        ModelKind::Mlp => train(job, &data, BlockMlp::new(size).to_dtype(job.settings.dtype), out),
         _ => {
-            let cnn = Cnn::new(size).to_dtype(job.settings.dtype);
+            let cnn = BlockCnn::new(size).to_dtype(job.settings.dtype);
             let cnn = match job.options.sync_batch_norm {
                 Some(true) => cnn.synchronised(job.group),
                 _ => cnn,
@@ -30,11 +30,11 @@ pub fn run(job: &TrainJob, out: &mut Output) -> CliResult {
     }
 }
 
-fn train<M: Layer + Blocks>(
+fn train<M: Layer + BlockNetwork>(
     job: &TrainJob,
     data: &Digits,
     model: M,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> CliResult {
     let settings = job.settings;
     let images = data.train.0.cast(settings.dtype);
@@ -57,7 +57,8 @@ fn train<M: Layer + Blocks>(
     };
     let scores = |x: &Tensor| model.forward(x);
     let often = (Every::Epochs(1), evaluate);
-    let outcome = job.train(model, scores, (&batches, all_examples), Example::default(), often)?;
+    let outcome =
+        job.train(model, scores, (&batches, all_examples), ExampleCost::default(), often)?;
     let accuracy = outcome.metrics.get("val_accuracy").unwrap_or(f64::NAN);
     let right = (accuracy * labels.len() as f64).round();
     out.heading(&format!(

@@ -4,11 +4,11 @@ use super::options::Options;
 use super::precision::{Mixed, report};
 use super::reference::Reference;
 use super::schedule::ScheduleOver;
-use super::settings::{Settings, Until};
+use super::settings::{RunLength, Settings};
 use super::{folder, summary};
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models::{self, Blocks};
-use crate::output::Output;
+use crate::models::{self, BlockNetwork};
+use crate::output::StandardOutput;
 use pullback::{Group, Result, Tensor, catch, jit, with_default_device};
 use pullback_nn::optim::{self, Optimizer};
 use pullback_nn::parallel::{DataParallel, FullSharding, Sharded, together};
@@ -50,7 +50,7 @@ pub struct TrainJob<'a> {
 
 /// What an example is made of, where that is reported.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Example {
+pub struct ExampleCost {
     pub tokens: Option<u64>,
     /// Floating-point operations of a forward and a backward pass.
     pub operations: Option<f64>,
@@ -76,8 +76,8 @@ impl TrainJob<'_> {
     /// The number of the last step, where an epoch has this many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
-            Until::Steps(n) => n,
-            Until::Epochs(n) => n.saturating_mul(batches.count().unwrap_or(1)),
+            RunLength::Steps(n) => n,
+            RunLength::Epochs(n) => n.saturating_mul(batches.count().unwrap_or(1)),
         }
     }
 
@@ -91,7 +91,7 @@ impl TrainJob<'_> {
         parameters: usize,
         data: &str,
         batches: &impl Batches,
-        out: &mut Output,
+        out: &mut StandardOutput,
     ) -> CliResult {
         if self.resume {
             let found = Checkpoints::new(self.folder.join(folder::CHECKPOINTS)).latest()?;
@@ -120,7 +120,7 @@ impl TrainJob<'_> {
     }
 
     /// The operations a second that utilisation is a share of, if it is reported.
-    fn peak(&self, example: Example) -> Result<Option<f64>> {
+    fn peak(&self, example: ExampleCost) -> Result<Option<f64>> {
         let wanted = self.settings.mfu && example.operations.is_some();
         let dtype = self.settings.low.unwrap_or(self.settings.dtype);
         wanted.then(|| peak_operations(dtype)).transpose()
@@ -130,7 +130,7 @@ impl TrainJob<'_> {
     ///
     /// # Errors
     /// Of the workers.
-    pub fn spread<M: Blocks>(&self, model: M) -> Result<M> {
+    pub fn spread<M: BlockNetwork>(&self, model: M) -> Result<M> {
         match &self.sharding {
             Some(sharding) => model.spread(sharding),
             None => Ok(model),
@@ -169,7 +169,7 @@ impl TrainJob<'_> {
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
         (batches, all_examples): (&B, usize),
-        example: Example,
+        example: ExampleCost,
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
@@ -250,8 +250,8 @@ impl TrainJob<'_> {
                 .callback(board.histograms_every((last / 5).max(1))),
         };
         let trainer = match settings.until {
-            Until::Steps(n) => trainer.steps(n),
-            Until::Epochs(n) => trainer.epochs(n),
+            RunLength::Steps(n) => trainer.steps(n),
+            RunLength::Epochs(n) => trainer.epochs(n),
         };
         let trainer = match example.tokens {
             Some(tokens) => trainer.tokens_per_example(tokens),

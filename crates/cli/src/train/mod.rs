@@ -18,7 +18,7 @@ mod text;
 mod workers;
 
 use crate::failure::{CliResult, Failure};
-use crate::output::Output;
+use crate::output::StandardOutput;
 use clap::Args;
 use job::TrainJob;
 use options::Options;
@@ -82,7 +82,7 @@ pub struct TrainArgs {
 ///
 /// # Errors
 /// If the options are invalid, a file cannot be used, training fails, or it is interrupted.
-pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
+pub fn run(arguments: &TrainArgs, out: &mut StandardOutput) -> CliResult {
     let mut flags = arguments.options.clone();
     if arguments.no_jit {
         flags.jit = Some(false);

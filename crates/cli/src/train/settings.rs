@@ -2,7 +2,7 @@
 
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
-use crate::models::{ModelKind, Size, TRANSFORMERS};
+use crate::models::{ModelKind, ModelSize, TRANSFORMERS};
 use pullback::{DType, Device, default_device};
 use pullback_nn::models::GptConfig;
 use pullback_nn::optim;
@@ -12,11 +12,11 @@ use pullback_nn::precision::GradScalerOptions;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub model: ModelKind,
-    pub size: Size,
+    pub size: ModelSize,
     /// The size of the vocabulary of a network for text; that of the text if it is not said.
     pub vocabulary: Option<usize>,
     /// How long.
-    pub until: Until,
+    pub until: RunLength,
     pub batch_size: usize,
     pub optimizer: String,
     pub lr: f64,
@@ -41,15 +41,15 @@ pub struct Settings {
 
 /// How long a run is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Until {
+pub enum RunLength {
     Steps(u64),
     Epochs(u64),
 }
 
 /// The default settings of a model.
 struct Defaults {
-    size: Size,
-    until: Until,
+    size: ModelSize,
+    until: RunLength,
     batch_size: usize,
     lr: f64,
     warmup: u64,
@@ -60,15 +60,15 @@ const GPT2_DECAY: f64 = 0.1;
 
 #[rustfmt::skip]
 fn usual(model: ModelKind, quick: bool) -> Defaults {
-    let size = |width, layers, heads, context, dropout| Size { width, layers, heads, context, dropout };
+    let size = |width, layers, heads, context, dropout| ModelSize { width, layers, heads, context, dropout };
     match model {
-        ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: Until::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
-        ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: Until::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
-        ModelKind::Gpt  => Defaults { size: size(96, 3, 4, 64, 0.1),  until: Until::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
+        ModelKind::Mlp  => Defaults { size: size(128, 2, 1, 1, 0.1),  until: RunLength::Epochs(40), batch_size: 64, lr: 2e-3, warmup: 0 },
+        ModelKind::Cnn  => Defaults { size: size(16, 3, 1, 1, 0.2),   until: RunLength::Epochs(15), batch_size: 64, lr: 3e-3, warmup: 0 },
+        ModelKind::Gpt  => Defaults { size: size(96, 3, 4, 64, 0.1),  until: RunLength::Steps(600), batch_size: 16, lr: 2e-3, warmup: 30 },
         // Small enough for any machine.
-        ModelKind::Gpt2 if quick => Defaults { size: size(64, 2, 2, 64, 0.0), until: Until::Steps(20), batch_size: 4, lr: 1e-3, warmup: 2 },
-        ModelKind::Gpt2 => Defaults { size: size(768, 12, 12, 1024, 0.0), until: Until::Steps(300), batch_size: 16, lr: 3e-4, warmup: 30 },
-        ModelKind::Lstm => Defaults { size: size(128, 1, 1, 64, 0.1), until: Until::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
+        ModelKind::Gpt2 if quick => Defaults { size: size(64, 2, 2, 64, 0.0), until: RunLength::Steps(20), batch_size: 4, lr: 1e-3, warmup: 2 },
+        ModelKind::Gpt2 => Defaults { size: size(768, 12, 12, 1024, 0.0), until: RunLength::Steps(300), batch_size: 16, lr: 3e-4, warmup: 30 },
+        ModelKind::Lstm => Defaults { size: size(128, 1, 1, 64, 0.1), until: RunLength::Steps(600), batch_size: 16, lr: 4e-3, warmup: 0 },
     }
 }
 
@@ -102,11 +102,11 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
         return Err(Failure::usage(message));
     }
     let until = match (options.steps, options.epochs, quick) {
-        (Some(steps), ..) => Until::Steps(steps),
-        (_, Some(epochs), _) => Until::Epochs(epochs),
+        (Some(steps), ..) => RunLength::Steps(steps),
+        (_, Some(epochs), _) => RunLength::Epochs(epochs),
         (None, None, false) => usual.until,
-        (None, None, true) if text => Until::Steps(20),
-        (None, None, true) => Until::Epochs(2),
+        (None, None, true) if text => RunLength::Steps(20),
+        (None, None, true) => RunLength::Epochs(2),
     };
     let optimizer = options.optimizer.clone().unwrap_or_else(|| "adamw".into());
     if !optim::names().any(|name| name == optimizer) {
@@ -191,13 +191,13 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     }
 }
 
-fn sized(options: &Options, usual: Size) -> Size {
+fn sized(options: &Options, usual: ModelSize) -> ModelSize {
     let (factor, more) = match options.size {
         None | Some(Preset::Small) => (1, 0),
         Some(Preset::Medium) => (2, 1),
         Some(Preset::Large) => (4, 3),
     };
-    Size {
+    ModelSize {
         width: options.width.unwrap_or(usual.width * factor),
         layers: options.num_layers.unwrap_or(usual.layers + more),
         heads: options.num_heads.unwrap_or(usual.heads),
@@ -207,13 +207,13 @@ fn sized(options: &Options, usual: Size) -> Size {
 }
 
 /// The sizes that GPT-2 was published in.
-fn sized_gpt2(options: &Options, usual: Size) -> Size {
+fn sized_gpt2(options: &Options, usual: ModelSize) -> ModelSize {
     let (width, layers, heads) = match options.size {
         None | Some(Preset::Small) => (usual.width, usual.layers, usual.heads),
         Some(Preset::Medium) => (1024, 24, 16),
         Some(Preset::Large) => (1280, 36, 20),
     };
-    sized(&Options { size: None, ..options.clone() }, Size { width, layers, heads, ..usual })
+    sized(&Options { size: None, ..options.clone() }, ModelSize { width, layers, heads, ..usual })
 }
 
 fn check(settings: &Settings, options: &Options) -> CliResult {
@@ -260,8 +260,8 @@ fn check(settings: &Settings, options: &Options) -> CliResult {
 fn filled(options: Options, settings: &Settings, precision: Precision) -> Options {
     let text = settings.model.reads_text();
     let (steps, epochs) = match settings.until {
-        Until::Steps(n) => (Some(n), None),
-        Until::Epochs(n) => (None, Some(n)),
+        RunLength::Steps(n) => (Some(n), None),
+        RunLength::Epochs(n) => (None, Some(n)),
     };
     let usual = Options {
         task: Some("digits".into()),

@@ -3,13 +3,13 @@
 use super::folder;
 use super::job::TrainJob;
 use crate::failure::CliResult;
-use crate::output::Output;
+use crate::output::StandardOutput;
 
 /// Prints what is trained on what.
 ///
 /// # Errors
 /// If the output is closed.
-pub fn begin(job: &TrainJob, parameters: usize, data: &str, out: &mut Output) -> CliResult {
+pub fn begin(job: &TrainJob, parameters: usize, data: &str, out: &mut StandardOutput) -> CliResult {
     let settings = job.settings;
     let how = if settings.jit { "compiled" } else { "op by op" };
     out.line(format!(
@@ -29,7 +29,11 @@ pub fn begin(job: &TrainJob, parameters: usize, data: &str, out: &mut Output) ->
 ///
 /// # Errors
 /// If the output is closed.
-pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Output) -> CliResult {
+pub fn end(
+    job: &TrainJob,
+    outcome: &pullback_nn::train::Outcome,
+    out: &mut StandardOutput,
+) -> CliResult {
     for note in &outcome.notes {
         out.line(format!("note: {note}"))?;
     }

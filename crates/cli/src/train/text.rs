@@ -1,12 +1,12 @@
 //! Training on text, and writing some.
 
 use super::folder;
-use super::job::{Example, TrainJob};
+use super::job::{ExampleCost, TrainJob};
 use super::sample::{Generation, write};
 use super::summary;
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models::{self, Blocks, Gpt, Gpt2, LstmModel, ModelKind, TextModel};
-use crate::output::Output;
+use crate::models::{self, BlockGpt, BlockGpt2, BlockNetwork, LstmModel, ModelKind, TextModel};
+use crate::output::StandardOutput;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
 use pullback_nn::data::{ByteTokens, CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
@@ -23,14 +23,14 @@ const MOST_BATCHES: usize = 20;
 ///
 /// # Errors
 /// If the file or the prompt cannot be used, or as [`TrainJob::train`].
-pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
+pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut StandardOutput) -> CliResult {
     let text = match file {
         Some(path) => read_text(path)?,
         None => text().to_string(),
     };
     if text.is_empty() {
         let path = file.unwrap_or(Path::new("the text")).display();
-        return Err(Failure::failed(format!("{path} is empty: there is nothing to learn")));
+        return Err(Failure::failed(format!("{path} is empty: there is no text to train on")));
     }
     let characters = CharTokens::of(&text);
     let tokens: Box<dyn Tokens> = match characters.size() > MOST_CHARACTERS {
@@ -55,7 +55,7 @@ pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
             train(job, text, tokens, LstmModel::new(kinds, size).to_dtype(dtype), out)
         }
         ModelKind::Gpt2 => {
-            let model = Gpt2::new(&GptConfig {
+            let model = BlockGpt2::new(&GptConfig {
                 vocabulary: kinds,
                 length: size.context,
                 width: size.width,
@@ -65,16 +65,16 @@ pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
             });
             train(job, text, tokens, model.to_dtype(dtype), out)
         }
-        _ => train(job, text, tokens, Gpt::new(kinds, size).to_dtype(dtype), out),
+        _ => train(job, text, tokens, BlockGpt::new(kinds, size).to_dtype(dtype), out),
     }
 }
 
-fn train<M: TextModel + Blocks>(
+fn train<M: TextModel + BlockNetwork>(
     job: &TrainJob,
     text: &str,
     tokens: &dyn Tokens,
     model: M,
-    out: &mut Output,
+    out: &mut StandardOutput,
 ) -> CliResult {
     let settings = job.settings;
     let context = settings.size.context;
@@ -122,10 +122,10 @@ fn train<M: TextModel + Blocks>(
         Ok(Metrics::from(mean.value()))
     };
     let steps = match settings.until {
-        super::settings::Until::Steps(n) => Every::Steps((n / 5).max(1)),
-        super::settings::Until::Epochs(_) => Every::Epochs(1),
+        super::settings::RunLength::Steps(n) => Every::Steps((n / 5).max(1)),
+        super::settings::RunLength::Epochs(_) => Every::Epochs(1),
     };
-    let example = Example {
+    let example = ExampleCost {
         tokens: Some(context as u64),
         operations: model.operations_per_token().map(|n| n * context as f64),
     };

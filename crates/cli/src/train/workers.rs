@@ -3,17 +3,17 @@
 use super::options::Options;
 use crate::failure::{CliResult, Failure};
 use crate::models::ModelKind;
-use crate::output::Output;
+use crate::output::StandardOutput;
 use pullback::{Device, Group, catch, set_default_device};
 use pullback_nn::parallel::{gather_texts, gpu_of_worker};
 use std::path::PathBuf;
 
-/// The group of this process. With `--workers N` a process that nobody started as one of several
+/// The group of this process. With `--workers N` a process that was not started as one of several
 /// starts N of itself and waits for them: then there is nothing left to do, and no group.
 ///
 /// # Errors
 /// If the number is not that of the workers there are, or the workers failed.
-pub fn joined(workers: Option<usize>, out: &mut Output) -> CliResult<Option<Group>> {
+pub fn joined(workers: Option<usize>, out: &mut StandardOutput) -> CliResult<Option<Group>> {
     let group = pullback_workers::init()?;
     match workers {
         Some(0) => return Err(Failure::usage("--workers: there is at least 1 worker, not 0")),
@@ -34,13 +34,14 @@ pub fn joined(workers: Option<usize>, out: &mut Output) -> CliResult<Option<Grou
 
 /// Starts this command so many times.
 #[cfg(unix)]
-fn launched(workers: usize, out: &mut Output) -> CliResult {
+fn launched(workers: usize, out: &mut StandardOutput) -> CliResult {
     // Standard output is for what the workers print.
     out.silence();
     let program = std::env::current_exe()
         .map_err(|error| Failure::failed(format!("this program cannot be found: {error}")))?;
     let command = std::iter::once(program.into()).chain(std::env::args_os().skip(1)).collect();
-    let request = pullback_workers::Launch { command, workers, restarts: 0, min_workers: workers };
+    let request =
+        pullback_workers::WorkerLaunch { command, workers, restarts: 0, min_workers: workers };
     match pullback_workers::launch(&request)? {
         0 => Ok(()),
         code => Err(Failure { code, message: String::new() }),
@@ -48,7 +49,7 @@ fn launched(workers: usize, out: &mut Output) -> CliResult {
 }
 
 #[cfg(not(unix))]
-fn launched(_: usize, _: &mut Output) -> CliResult {
+fn launched(_: usize, _: &mut StandardOutput) -> CliResult {
     Err(Failure::failed("--workers needs a Unix system, or processes that mpirun starts"))
 }
 

@@ -1,13 +1,15 @@
 //! Backward: for each block of keys, the scores with the queries that attend to it are recomputed.
 
 use super::forward::spread;
-use super::{AttentionOperands, Left, Right, To, begin, copy_rows, height, product};
+use super::{
+    AttentionOperands, Left, ProductTarget, RightFactor, begin, copy_rows, height, product,
+};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
 use crate::elem::{Elem, with_elem};
 use crate::movement::zero;
-use crate::norm::lanes::{Float, padded};
+use crate::norm::lanes::{ComputeFloat, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
@@ -37,7 +39,7 @@ struct BackwardOperands<'a> {
     dout: Source<'a>,
 }
 
-fn run<E: Elem<Compute = C>, C: Float + Tiled>(
+fn run<E: Elem<Compute = C>, C: ComputeFloat + Tiled>(
     op: Attention,
     x: &[Source],
     dq: Sink,
@@ -102,7 +104,7 @@ struct Chunk<'a, E: Elem> {
     dv: Sink<'a>,
 }
 
-impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
+impl<E: Elem<Compute = C>, C: ComputeFloat + Tiled> SimdTask for Chunk<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Chunk { job, extra, n, chunk, chunks, dq, .. } = self;
@@ -174,17 +176,33 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
                             move |rows: Range<usize>, j: usize| (j < seen(rows.end)).then_some(0..k)
                         };
                         let a = Left { ptr: q.cast_const(), row: d, step: 1 };
-                        let b =
-                            Right { ptr: kt.cast_const(), step: cols, tile: cols * d, whole: true };
-                        product((m, keys), a, b, To { ptr: p, ld: wide, add: false }, scored(d));
+                        let b = RightFactor {
+                            ptr: kt.cast_const(),
+                            step: cols,
+                            tile: cols * d,
+                            whole: true,
+                        };
+                        product(
+                            (m, keys),
+                            a,
+                            b,
+                            ProductTarget { ptr: p, ld: wide, add: false },
+                            scored(d),
+                        );
                         let a = Left { ptr: dout.cast_const(), row: dv, step: 1 };
-                        let b = Right {
+                        let b = RightFactor {
                             ptr: vt.cast_const(),
                             step: cols,
                             tile: cols * dv,
                             whole: true,
                         };
-                        product((m, keys), a, b, To { ptr: ds, ld: wide, add: false }, scored(dv));
+                        product(
+                            (m, keys),
+                            a,
+                            b,
+                            ProductTarget { ptr: ds, ld: wide, add: false },
+                            scored(dv),
+                        );
                         for i in 0..m {
                             let here = seen(m.min((i / tall + 1) * tall));
                             let p = std::slice::from_raw_parts_mut(p.add(i * wide), keys);
@@ -214,7 +232,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
                             };
                             (from < m).then_some(from..m)
                         };
-                        let right = |ptr: *mut C, step| Right {
+                        let right = |ptr: *mut C, step| RightFactor {
                             ptr: ptr.cast_const(),
                             step,
                             tile: cols,
@@ -226,18 +244,30 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
                             (keys, dv),
                             a,
                             right(dout, dv),
-                            To { ptr: dvs, ld: dv, add: true },
+                            ProductTarget { ptr: dvs, ld: dv, add: true },
                             first,
                         );
                         let a = Left { ptr: ds.cast_const(), row: 1, step: wide };
-                        product((keys, d), a, right(q, d), To { ptr: dk, ld: d, add: true }, first);
+                        product(
+                            (keys, d),
+                            a,
+                            right(q, d),
+                            ProductTarget { ptr: dk, ld: d, add: true },
+                            first,
+                        );
                         let a = Left { ptr: ds.cast_const(), row: wide, step: 1 };
                         let dq = dq.at((head * l + i0) * d);
                         let seen = |rows: Range<usize>, _| match seen(rows.end) {
                             0 => None,
                             keys => Some(0..keys),
                         };
-                        product((m, d), a, right(k, d), To { ptr: dq, ld: d, add: true }, seen);
+                        product(
+                            (m, d),
+                            a,
+                            right(k, d),
+                            ProductTarget { ptr: dq, ld: d, add: true },
+                            seen,
+                        );
                     }
                 }
                 write::<E>(dk, keys * d, self.dk, (n * s + j0) * d);
@@ -253,7 +283,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
 /// # Safety
 /// `dout` has the `l` rows of the head, and the results have space for one element each.
 #[inline(always)]
-unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
+unsafe fn summaries<E: Elem<Compute: ComputeFloat>, I: Isa>(
     extra: &BackwardOperands,
     head: usize,
     l: usize,
@@ -296,7 +326,7 @@ unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
 ///
 /// # Safety
 /// The rows are in the source, and `to` has space for them in whole panels.
-unsafe fn pack<E: Elem<Compute = C>, C: Tiled + Float>(
+unsafe fn pack<E: Elem<Compute = C>, C: Tiled + ComputeFloat>(
     x: &Source,
     index: usize,
     from: usize,
@@ -317,7 +347,7 @@ unsafe fn pack<E: Elem<Compute = C>, C: Tiled + Float>(
 
 /// From scores and dP: P and dS.
 #[inline(always)]
-fn slopes<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], lse: C, delta: C) {
+fn slopes<C: ComputeFloat, I: Isa>(p: &mut [C], ds: &mut [C], lse: C, delta: C) {
     for (p, ds) in p.iter_mut().zip(ds) {
         *p = (*p - lse).exp::<I>();
         *ds = *p * (*ds - delta);
@@ -326,7 +356,13 @@ fn slopes<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], lse: C, delta: C) {
 
 /// The same where some weights were dropped and the others scaled.
 #[inline(always)]
-fn slopes_kept<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], factors: &[C], lse: C, delta: C) {
+fn slopes_kept<C: ComputeFloat, I: Isa>(
+    p: &mut [C],
+    ds: &mut [C],
+    factors: &[C],
+    lse: C,
+    delta: C,
+) {
     for ((p, ds), &factor) in p.iter_mut().zip(ds).zip(factors) {
         let weight = (*p - lse).exp::<I>();
         *ds = weight * (ds.fma::<I>(factor, C::default() - delta));

@@ -1,11 +1,14 @@
 //! Forward: one pass over the keys for each block of queries.
 
-use super::{AttentionOperands, Left, Right, To, begin, copy_rows, exp_down, height, product};
+use super::{
+    AttentionOperands, Left, ProductTarget, RightFactor, begin, copy_rows, exp_down, height,
+    product,
+};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::{Float, larger, largest, padded, sum};
+use crate::norm::lanes::{ComputeFloat, larger, largest, padded, sum};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
@@ -27,14 +30,18 @@ pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
 
 /// Values as rows of the compute type.
 #[derive(Clone, Copy)]
-struct Values<C> {
+struct ValueRows<C> {
     ptr: Shared<C>,
     /// Whether they are those of `v`; otherwise copied, one head after the other.
     in_place: bool,
     row: usize,
 }
 
-fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: AttentionOperands, out: Sink, lse: Sink) {
+fn run<E: Elem<Compute = C>, C: ComputeFloat + Tiled>(
+    job: AttentionOperands,
+    out: Sink,
+    lse: Sink,
+) {
     if lse.is_empty() {
         // No queries: do not pack the keys, which may be many. (Without values, there still are
         // scores.)
@@ -58,9 +65,9 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: AttentionOperands, out: Sink
     let (_values, values) = scratch::<C>(if in_place { 0 } else { job.v.len() });
     let values = if in_place {
         let ptr = Shared({ job }.v.ptr.cast_mut().cast::<C>());
-        Values { ptr, in_place, row: job.v.strides[rank - 2] as usize }
+        ValueRows { ptr, in_place, row: job.v.strides[rank - 2] as usize }
     } else {
-        Values { ptr: values, in_place, row: dv }
+        ValueRows { ptr: values, in_place, row: dv }
     };
     let tasks = if job.kv_count() == 0 { 0 } else { packing(0).tasks() };
     spread(job.is_small(), job.kv_count() * (tasks + 1), |task| {
@@ -106,12 +113,12 @@ struct QueryBlock<'a, E: Elem> {
     to: usize,
     /// The panels of this head.
     keys: *const E::Compute,
-    values: Values<E::Compute>,
+    values: ValueRows<E::Compute>,
     out: Sink<'a>,
     lse: Sink<'a>,
 }
 
-impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
+impl<E: Elem<Compute = C>, C: ComputeFloat + Tiled> SimdTask for QueryBlock<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let QueryBlock { job, n, from, to, keys, values, .. } = self;
@@ -140,8 +147,9 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
             for j0 in (0..reach).step_by(KEYS) {
                 let keys_here = KEYS.min(reach - j0);
                 let a = Left { ptr: q.cast_const(), row: d, step: 1 };
-                let b = Right { ptr: keys.add(j0 * d), step: cols, tile: cols * d, whole: true };
-                let c = To { ptr: scores, ld: wide, add: false };
+                let b =
+                    RightFactor { ptr: keys.add(j0 * d), step: cols, tile: cols * d, whole: true };
+                let c = ProductTarget { ptr: scores, ld: wide, add: false };
                 // What the queries of a tile see of these keys: its last query sees most.
                 let seen = |end: usize| job.visible(from + end - 1, j0, keys_here);
                 let scored = |rows: Range<usize>, j: usize| (j < seen(rows.end)).then_some(0..d);
@@ -182,13 +190,13 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
                     }
                 }
                 let a = Left { ptr: scores.cast_const(), row: wide, step: 1 };
-                let b = Right {
+                let b = RightFactor {
                     ptr: v.add(j0 * values.row).cast_const(),
                     step: values.row,
                     tile: cols,
                     whole: false,
                 };
-                let c = To { ptr: sums, ld: dv, add: true };
+                let c = ProductTarget { ptr: sums, ld: dv, add: true };
                 let weighted = |rows: Range<usize>, _| match seen(rows.end) {
                     0 => None,
                     keys => Some(0..keys),

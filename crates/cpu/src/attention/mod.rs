@@ -58,7 +58,7 @@ pub(crate) use forward::attention;
 use crate::dot::even;
 use crate::dot::tile::{Tile, Tiled};
 use crate::elem::{Bool, Elem};
-use crate::norm::lanes::{Float, load};
+use crate::norm::lanes::{ComputeFloat, load};
 use crate::operand::Source;
 use crate::random;
 use crate::simd::Isa;
@@ -148,7 +148,7 @@ impl<'a> AttentionOperands<'a> {
     /// # Safety
     /// The row of scores has at least as many keys as `scores`.
     #[inline(always)]
-    unsafe fn hide<E: Elem<Compute: Float>>(
+    unsafe fn hide<E: Elem<Compute: ComputeFloat>>(
         &self,
         n: usize,
         i: usize,
@@ -197,7 +197,14 @@ impl<'a> AttentionOperands<'a> {
 
     /// What the weights of query `i` of head `n` from key `j0` on are multiplied by under dropout.
     #[inline(always)]
-    fn kept<C: Float>(&self, n: usize, i: usize, j0: usize, draws: &mut [f32], factors: &mut [C]) {
+    fn kept<C: ComputeFloat>(
+        &self,
+        n: usize,
+        i: usize,
+        j0: usize,
+        draws: &mut [f32],
+        factors: &mut [C],
+    ) {
         let Some(keys) = &self.keys else { return };
         let p = self.op.dropout.0 as f32;
         let (part, n) = (n / self.drawn_together, n % self.drawn_together);
@@ -227,7 +234,7 @@ fn begin(x: &Source, mut n: usize) -> isize {
 /// # Safety
 /// The rows are in the source, and `to` has space for them.
 #[inline(always)]
-unsafe fn copy_rows<E: Elem<Compute: Float>>(
+unsafe fn copy_rows<E: Elem<Compute: ComputeFloat>>(
     x: &Source,
     index: usize,
     from: usize,
@@ -259,7 +266,7 @@ struct Left<C> {
 
 /// The right factor: adjacent columns; `step` to the next row, `tile` to the next tile of columns.
 #[derive(Clone, Copy)]
-struct Right<C> {
+struct RightFactor<C> {
     ptr: *const C,
     step: usize,
     tile: usize,
@@ -269,7 +276,7 @@ struct Right<C> {
 
 /// Where a product is written: rows `ld` apart, and whether it is added.
 #[derive(Clone, Copy)]
-struct To<C> {
+struct ProductTarget<C> {
     ptr: *mut C,
     ld: usize,
     add: bool,
@@ -290,8 +297,8 @@ fn height<C: Tiled>(m: usize) -> usize {
 unsafe fn product<C: Tiled>(
     (m, n): (usize, usize),
     a: Left<C>,
-    b: Right<C>,
-    c: To<C>,
+    b: RightFactor<C>,
+    c: ProductTarget<C>,
     steps: impl Fn(Range<usize>, usize) -> Option<Range<usize>>,
 ) {
     let kernels = C::kernels();
@@ -328,7 +335,7 @@ unsafe fn product<C: Tiled>(
 
 /// `x = exp(x − shift)` for elements not above the shift.
 #[inline(always)]
-fn exp_down<C: Float, I: Isa>(row: &mut [C], shift: C) {
+fn exp_down<C: ComputeFloat, I: Isa>(row: &mut [C], shift: C) {
     for x in row {
         *x = (*x - shift).exp_down::<I>();
     }

@@ -28,18 +28,18 @@ pub struct Arena {
 }
 
 /// Blocks that no call uses, with their sizes, the most recently used at the end.
-struct Idle {
+struct IdleBlocks {
     blocks: Vec<(CachedBlock, usize)>,
     bytes: usize,
 }
 
-static IDLE: Mutex<Idle> = Mutex::new(Idle { blocks: Vec::new(), bytes: 0 });
+static IDLE: Mutex<IdleBlocks> = Mutex::new(IdleBlocks { blocks: Vec::new(), bytes: 0 });
 
-fn idle() -> MutexGuard<'static, Idle> {
+fn idle() -> MutexGuard<'static, IdleBlocks> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Idle {
+impl IdleBlocks {
     fn remove(&mut self, at: usize) -> (CachedBlock, usize) {
         let (block, size) = self.blocks.remove(at);
         self.bytes -= size;
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_smallest_that_fits_is_taken_and_the_largest_is_outgrown() {
-        let mut idle = Idle { blocks: Vec::new(), bytes: 0 };
+        let mut idle = IdleBlocks { blocks: Vec::new(), bytes: 0 };
         for size in [700, 200, 900, 300] {
             idle.blocks.push((CachedBlock(NonNull::dangling()), size));
             idle.bytes += size;

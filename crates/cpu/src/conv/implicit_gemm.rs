@@ -5,7 +5,7 @@
 //! `q·step + offset`". The forward map has one phase; the map to the input has one for each
 //! remainder of a position modulo the stride.
 
-use super::lanes::{Laned, OVERRUN, Pack, PanelRun};
+use super::lanes::{Laned, OVERRUN, PanelPack, PanelRun};
 use super::num::ConvFloat;
 use super::source_block::{AxisReads, SourceBlock};
 use super::{Axis, Problem, Volume, direct};
@@ -349,7 +349,7 @@ impl GemmTask<'_> {
         for from in (0..weights.steps).step_by(block) {
             let steps = block.min(weights.steps - from);
             for (panel, (runs, longest)) in runs.iter().enumerate() {
-                let pack = Pack {
+                let pack = PanelPack {
                     src: source.at(0),
                     offsets: &offsets[from..from + steps],
                     runs,

@@ -19,7 +19,7 @@ pub(super) struct PanelRun {
 ///
 /// Every run is copied in whole vectors, and what it writes past its end is overwritten by the next
 /// run or the next row. So both sides have [`OVERRUN`] extra elements.
-pub(super) struct Pack<'a, T> {
+pub(super) struct PanelPack<'a, T> {
     pub src: *const T,
     pub offsets: &'a [usize],
     pub runs: &'a [PanelRun],
@@ -49,16 +49,16 @@ pub(super) struct RowTile<'a, T> {
 type RowTileFn<T> = unsafe fn(&RowTile<T>);
 
 /// The loops of one instruction set.
-pub(super) struct Lanes<T: 'static> {
+pub(super) struct ConvLoops<T: 'static> {
     /// Columns of a full tile: two vectors.
     pub cols: usize,
-    pub pack: unsafe fn(&Pack<T>),
+    pub pack: unsafe fn(&PanelPack<T>),
     /// `[rows - 1][vectors - 1]`
     pub lines: &'static [[RowTileFn<T>; 2]],
 }
 
 #[inline(always)]
-unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
+unsafe fn pack<V: Vector>(p: &PanelPack<V::T>) {
     // SAFETY: the caller has the runs at every offset, and `OVERRUN` extra elements after both
     // sides.
     unsafe {
@@ -130,7 +130,7 @@ macro_rules! lanes {
         mod $module {
             use super::*;
             #[$feature]
-            unsafe fn pack(p: &Pack<$t>) {
+            unsafe fn pack(p: &PanelPack<$t>) {
                 // SAFETY: passed on.
                 unsafe { super::pack::<$vector>(p) }
             }
@@ -139,8 +139,8 @@ macro_rules! lanes {
                 // SAFETY: passed on.
                 unsafe { super::lines::<$vector, M, W>(t) }
             }
-            pub static $table: Lanes<$t> =
-                Lanes { cols: 2 * <$vector as Vector>::N, pack, lines: &[$([lines::<$m, 1>, lines::<$m, 2>]),*] };
+            pub static $table: ConvLoops<$t> =
+                ConvLoops { cols: 2 * <$vector as Vector>::N, pack, lines: &[$([lines::<$m, 1>, lines::<$m, 2>]),*] };
         }
         pub(super) use $module::$table;
     };
@@ -167,13 +167,13 @@ mod x86 {
 
 /// The element types that have lanes.
 pub(super) trait Laned: Tiled {
-    fn lanes() -> &'static Lanes<Self>;
+    fn lanes() -> &'static ConvLoops<Self>;
 }
 
 macro_rules! laned {
     ($t:ty, $plain:ident, $avx2:ident, $avx512:ident) => {
         impl Laned for $t {
-            fn lanes() -> &'static Lanes<$t> {
+            fn lanes() -> &'static ConvLoops<$t> {
                 by_level!(level(), avx512: &x86::$avx512, avx2: &x86::$avx2, baseline: &$plain)
             }
         }

@@ -152,7 +152,7 @@ pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool
     if m < 2 || n < 2 {
         return false;
     }
-    fn add<C: Tiled + vector::Float + Elem<Compute = C>>(a: &Source, b: Right, out: Sink) {
+    fn add<C: Tiled + vector::DotElem + Elem<Compute = C>>(a: &Source, b: Right, out: Sink) {
         let (m, n, k) = (out.shape[0], out.shape[1], a.shape[1]);
         let ready = b.panels.and_then(|panels| panels.of(m, n, k, out.dtype));
         let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(&b.source, 0));
@@ -243,7 +243,7 @@ impl<'a> DotTask<'a> {
         (batch.strides[1] == 0 && runs_on).then_some((m * count, Matrix { row, ..a }, b))
     }
 
-    fn float<C: Tiled + vector::Float + Elem<Compute = C>>(&self) {
+    fn float<C: Tiled + vector::DotElem + Elem<Compute = C>>(&self) {
         self.run::<C, C>(Shared(self.out.ptr.cast()));
     }
 
@@ -271,7 +271,7 @@ impl<'a> DotTask<'a> {
         self.narrow::<bf16>();
     }
 
-    fn run<S: Elem<Compute = C>, C: Tiled + vector::Float>(&self, c: Shared<C>) {
+    fn run<S: Elem<Compute = C>, C: Tiled + vector::DotElem>(&self, c: Shared<C>) {
         let (n, k) = (self.n, self.k);
         self.each::<S, C>(c, |rows, a, b, to| {
             let ready = self.panels.and_then(|panels| panels.of(rows, n, k, self.out.dtype));
@@ -355,7 +355,7 @@ fn multiply<S: Elem<Compute = C>, C>(
     (b, ready): (Matrix<S>, Option<Shared<C>>),
     target: Destination<C>,
 ) where
-    C: Tiled + vector::Float,
+    C: Tiled + vector::DotElem,
 {
     match method::<S, C>(m, n, k, a.col, b.col) {
         Method::Nothing => {

@@ -15,7 +15,7 @@ const STRIPE: usize = 512;
 const LANES: usize = 64;
 
 /// Element types with vector kernels.
-pub(super) trait Float: Copy + Default + Send + Sync + 'static {
+pub(super) trait DotElem: Copy + Default + Send + Sync + 'static {
     /// # Safety
     /// `x` and `y` have `len` elements.
     unsafe fn dot(len: usize, x: *const Self, y: *const Self) -> Self;
@@ -35,7 +35,7 @@ pub(super) trait Float: Copy + Default + Send + Sync + 'static {
 
 macro_rules! float {
     ($t:ty, $dot:ident, $add_scaled:ident) => {
-        impl Float for $t {
+        impl DotElem for $t {
             #[inline]
             unsafe fn dot(len: usize, x: *const $t, y: *const $t) -> $t {
                 // SAFETY: passed on; the level is one that this machine has.
@@ -193,7 +193,7 @@ float!(f32, dot32, add_scaled32);
 float!(f64, dot64, add_scaled64);
 
 /// `y[i] = Σ_p a[i, p] · x[p]`; `x` has stride `step`, `y` is dense.
-pub(super) fn multiply<C: Tiled + Float>(
+pub(super) fn multiply<C: Tiled + DotElem>(
     m: usize,
     k: usize,
     a: Matrix<C>,

@@ -1,7 +1,7 @@
 //! Copies between operands and blocks of lanes.
 
 use super::passes::{BLOCK, W};
-use super::shuffle::Shuffle;
+use super::shuffle::LaneShuffle;
 use crate::simd::{Float, Isa, SimdTask};
 
 /// Bytes between rows from which they are prefetched.
@@ -54,7 +54,7 @@ impl<T> Lanes<T> {
 /// Reads lines into blocks, `row` elements apart. Lanes without a line are zero.
 pub(super) struct Gather<T>(pub(super) Lanes<T>, pub(super) *mut T, pub(super) usize);
 
-impl<T: Shuffle> SimdTask for Gather<T> {
+impl<T: LaneShuffle> SimdTask for Gather<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Gather(lanes, to, row) = self;
@@ -98,7 +98,7 @@ impl<T: Shuffle> SimdTask for Gather<T> {
 /// Writes blocks, `row` elements apart, to lines.
 pub(super) struct Scatter<T>(pub(super) Lanes<T>, pub(super) *const T, pub(super) usize);
 
-impl<T: Shuffle> SimdTask for Scatter<T> {
+impl<T: LaneShuffle> SimdTask for Scatter<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Scatter(lanes, from, row) = self;

@@ -1,12 +1,12 @@
 //! Transforms of one line: in one piece, as the columns and rows of a matrix, or as a convolution.
 
-use super::Scratch;
+use super::FftScratch;
 use super::lanes::{Gather, Lanes};
-use super::passes::{BLOCK, PassInput, Passes, Rows, Run, To, W};
-use super::plan::{Plan, Way, root};
+use super::passes::{BLOCK, PassInput, PassRun, Passes, Rows, TransformTarget, W};
+use super::plan::{FftAlgorithm, LinePlan, root};
 use super::radix::mul;
 use super::real::{Store, block, eight};
-use super::shuffle::Shuffle;
+use super::shuffle::LaneShuffle;
 use crate::par::{self, Shared};
 use crate::simd::{Float, Isa, SimdTask, vectorised};
 
@@ -15,21 +15,21 @@ const CHUNK: usize = 128;
 /// Bytes of a matrix whose columns are transformed at once.
 const WHOLE: usize = 64 << 10;
 
-impl<T: Shuffle> Plan<T> {
-    /// Elements of each of the two spaces that [`Plan::pairs`] needs.
+impl<T: LaneShuffle> LinePlan<T> {
+    /// Elements of each of the two spaces that [`LinePlan::pairs`] needs.
     pub(super) fn space(&self) -> usize {
         match &self.way {
-            Way::Direct(_) => 2 * self.n,
-            Way::Split(twist) => twist.space(),
-            Way::Chirp(chirp) => chirp.inner.space(),
+            FftAlgorithm::Direct(_) => 2 * self.n,
+            FftAlgorithm::Split(twist) => twist.space(),
+            FftAlgorithm::Chirp(chirp) => chirp.inner.space(),
         }
     }
 
     /// Transforms a line of pairs, whose second parts are multiplied by `sign`, to pairs.
     ///
     /// # Safety
-    /// `x` has `n` pairs, `a` and `b` are [`Plan::space`] elements, and `to` has space for `count`
-    /// pairs, the first ones of the result; all are apart.
+    /// `x` has `n` pairs, `a` and `b` are [`LinePlan::space`] elements, and `to` has space for
+    /// `count` pairs, the first ones of the result; all are apart.
     pub(super) unsafe fn pairs(
         &self,
         x: *const T,
@@ -39,15 +39,15 @@ impl<T: Shuffle> Plan<T> {
         count: usize,
     ) {
         match &self.way {
-            Way::Direct(passes) if count == self.n => {
-                let to = To::Pairs(to, signs[1]);
-                vectorised(Run { passes, from: PassInput::Line(x, signs[0]), a, b, to });
+            FftAlgorithm::Direct(passes) if count == self.n => {
+                let to = TransformTarget::Pairs(to, signs[1]);
+                vectorised(PassRun { passes, from: PassInput::Line(x, signs[0]), a, b, to });
             }
-            Way::Split(twist) => {
+            FftAlgorithm::Split(twist) => {
                 let to = Shared(to);
                 twist.line(x, signs[0], a, LineOutput::Pairs { to, count, sign: signs[1] });
             }
-            Way::Direct(_) | Way::Chirp(_) => {
+            FftAlgorithm::Direct(_) | FftAlgorithm::Chirp(_) => {
                 // SAFETY: guaranteed by the caller.
                 let from = unsafe { self.planes(x, signs[0], [a, b]) };
                 vectorised(Store { from, n: self.n, to, count, sign: signs[1] });
@@ -59,20 +59,20 @@ impl<T: Shuffle> Plan<T> {
     /// parts and one of imaginary parts after it, in one of the spaces.
     ///
     /// # Safety
-    /// As for [`Plan::pairs`].
+    /// As for [`LinePlan::pairs`].
     pub(super) unsafe fn planes(&self, x: *const T, sign: T, [a, b]: [*mut T; 2]) -> *mut T {
         match &self.way {
-            Way::Direct(passes) => {
-                let to = To::Planes(self.n);
-                vectorised(Run { passes, from: PassInput::Line(x, sign), a, b, to });
+            FftAlgorithm::Direct(passes) => {
+                let to = TransformTarget::Planes(self.n);
+                vectorised(PassRun { passes, from: PassInput::Line(x, sign), a, b, to });
                 passes.end(a, b)
             }
-            Way::Split(twist) => {
+            FftAlgorithm::Split(twist) => {
                 twist.line(x, sign, a, LineOutput::Planes(Shared(b)));
                 b
             }
             // SAFETY: guaranteed by the caller.
-            Way::Chirp(chirp) => unsafe { chirp.line(x, sign, a, b) },
+            FftAlgorithm::Chirp(chirp) => unsafe { chirp.line(x, sign, a, b) },
         }
     }
 }
@@ -90,7 +90,7 @@ pub(super) struct Twist<T> {
     row_roots: Vec<T>,
 }
 
-impl<T: Shuffle> Twist<T> {
+impl<T: LaneShuffle> Twist<T> {
     pub(super) fn of(n: [usize; 2], passes: [Passes<T>; 2]) -> Twist<T> {
         let (row_blocks, column_blocks) = (n[0].div_ceil(W), n[1].div_ceil(W));
         let table = |rows: usize, step: usize| {
@@ -130,7 +130,7 @@ impl<T: Shuffle> Twist<T> {
             let first = task * each;
             let s = each.min(column_blocks - first);
             let len = rows.next_multiple_of(W) * s * BLOCK;
-            let mut scratch = Scratch::<T>::of(2 * len);
+            let mut scratch = FftScratch::<T>::of(2 * len);
             let a = scratch.ptr();
             let b = a.wrapping_add(len);
             for block in 0..s {
@@ -151,7 +151,7 @@ impl<T: Shuffle> Twist<T> {
                 vectorised(Gather(lanes, b.wrapping_add(block * BLOCK), s * BLOCK));
             }
             let (passes, from) = (&self.passes[0], PassInput::Rows(Rows::dense(b, s), s));
-            vectorised(Run { passes, from, a, b, to: To::Blocks });
+            vectorised(PassRun { passes, from, a, b, to: TransformTarget::Blocks });
             let end = passes.end(a, b);
             // SAFETY: the rows that fill the last block, inside the scratch.
             unsafe {
@@ -166,13 +166,13 @@ impl<T: Shuffle> Twist<T> {
             let first = task * each;
             let s = each.min(row_blocks - first);
             let len = columns * s * BLOCK;
-            let mut scratch = Scratch::<T>::of(2 * len);
+            let mut scratch = FftScratch::<T>::of(2 * len);
             let a = scratch.ptr();
             let b = a.wrapping_add(len);
             let ptr = matrix.at(0).wrapping_add(first * BLOCK);
             let lines = Rows::blocks(ptr, row_blocks * BLOCK);
             let (passes, from) = (&self.passes[1], PassInput::Rows(lines, s));
-            vectorised(Run { passes, from, a, b, to: To::Blocks });
+            vectorised(PassRun { passes, from, a, b, to: TransformTarget::Blocks });
             let end = passes.end(a, b);
             vectorised(StoreRows { n: self.n, from: end, blocks: (first, s), out });
         });
@@ -197,7 +197,7 @@ struct StoreRows<T> {
     out: LineOutput<T>,
 }
 
-impl<T: Shuffle> SimdTask for StoreRows<T> {
+impl<T: LaneShuffle> SimdTask for StoreRows<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let ([rows, columns], (first, s)) = (self.n, self.blocks);
@@ -249,7 +249,7 @@ struct TransposeColumns<'a, T> {
     blocks: (usize, usize),
 }
 
-impl<T: Shuffle> SimdTask for TransposeColumns<'_, T> {
+impl<T: LaneShuffle> SimdTask for TransposeColumns<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [rows, columns] = self.twist.n;
@@ -297,15 +297,15 @@ fn times<T: Float, I: Isa>(x: &[T; BLOCK], w: &[T; BLOCK], y: &mut [T; BLOCK]) {
 /// A transform of any length as a convolution: `jk = (j² + k² - (j - k)²) / 2`.
 pub(super) struct Chirp<T> {
     n: usize,
-    pub(super) inner: Box<Plan<T>>,
+    pub(super) inner: Box<LinePlan<T>>,
     /// `exp(-πi·j²/n)`: real parts, then imaginary ones.
     chirp: Vec<T>,
     /// The transform of its conjugate, divided by the inner length.
     kernel: Vec<T>,
 }
 
-impl<T: Shuffle> Chirp<T> {
-    pub(super) fn of(n: usize, inner: Plan<T>) -> Chirp<T> {
+impl<T: LaneShuffle> Chirp<T> {
+    pub(super) fn of(n: usize, inner: LinePlan<T>) -> Chirp<T> {
         let m = inner.n;
         let wave = |j: usize| root((j as u128 * j as u128 % (2 * n as u128)) as usize, 2 * n);
         let mut chirp = Vec::with_capacity(2 * n);
@@ -319,7 +319,7 @@ impl<T: Shuffle> Chirp<T> {
                 pairs[2 * at + 1] = T::of_f64(-im / m as f64);
             }
         }
-        let mut scratch = Scratch::<T>::of(2 * inner.space());
+        let mut scratch = FftScratch::<T>::of(2 * inner.space());
         let a = scratch.ptr();
         // SAFETY: the line has m pairs, and the scratch two spaces.
         let kernel = unsafe {
@@ -331,20 +331,20 @@ impl<T: Shuffle> Chirp<T> {
     }
 
     /// # Safety
-    /// As for [`Plan::pairs`].
+    /// As for [`LinePlan::pairs`].
     unsafe fn line(&self, x: *const T, sign: T, a: *mut T, b: *mut T) -> *mut T {
         let m = self.inner.n;
-        let mut scratch = Scratch::<T>::of(2 * m);
+        let mut scratch = FftScratch::<T>::of(2 * m);
         let pairs = scratch.ptr();
         // SAFETY: guaranteed by the caller; the inner plan has the same spaces, and the planes that
         // it returns are in one of them.
         unsafe {
-            vectorised(Multiply { chirp: self, step: Step::In(x, sign), out: pairs });
+            vectorised(Multiply { chirp: self, step: ChirpProduct::In(x, sign), out: pairs });
             let y = self.inner.planes(pairs, T::of_f64(1.0), [a, b]);
-            vectorised(Multiply { chirp: self, step: Step::Between(y), out: pairs });
+            vectorised(Multiply { chirp: self, step: ChirpProduct::Between(y), out: pairs });
             let y = self.inner.planes(pairs, T::of_f64(1.0), [a, b]);
             let out = if y == a { b } else { a };
-            vectorised(Multiply { chirp: self, step: Step::Out(y), out });
+            vectorised(Multiply { chirp: self, step: ChirpProduct::Out(y), out });
             out
         }
     }
@@ -353,11 +353,11 @@ impl<T: Shuffle> Chirp<T> {
 /// The products of a convolution.
 struct Multiply<'a, T> {
     chirp: &'a Chirp<T>,
-    step: Step<T>,
+    step: ChirpProduct<T>,
     out: *mut T,
 }
 
-enum Step<T> {
+enum ChirpProduct<T> {
     /// Pairs times the chirp, padded.
     In(*const T, T),
     /// The conjugate of planes times the kernel, as pairs.
@@ -366,7 +366,7 @@ enum Step<T> {
     Out(*const T),
 }
 
-impl<T: Shuffle> SimdTask for Multiply<'_, T> {
+impl<T: LaneShuffle> SimdTask for Multiply<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (n, m) = (self.chirp.n, self.chirp.inner.n);
@@ -376,15 +376,15 @@ impl<T: Shuffle> SimdTask for Multiply<'_, T> {
             let out = std::slice::from_raw_parts_mut(self.out, 2 * m);
             let (re, im) = self.chirp.chirp.split_at(n);
             match self.step {
-                Step::In(x, sign) => {
+                ChirpProduct::In(x, sign) => {
                     enter::<T, I>(read(x, 2 * n), sign, re, im, &mut out[..2 * n]);
                     out[2 * n..].fill(T::default());
                 }
-                Step::Between(y) => {
+                ChirpProduct::Between(y) => {
                     let (kr, ki) = self.chirp.kernel.split_at(m);
                     between::<T, I>(read(y, m), read(y.add(m), m), kr, ki, out);
                 }
-                Step::Out(y) => {
+                ChirpProduct::Out(y) => {
                     let (or, oi) = out[..2 * n].split_at_mut(n);
                     leave::<T, I>(read(y, n), read(y.add(m), n), re, im, or, oi);
                 }
@@ -404,7 +404,7 @@ fn enter<T: Float, I: Isa>(x: &[T], sign: T, re: &[T], im: &[T], out: &mut [T]) 
 }
 
 #[inline(always)]
-fn between<T: Shuffle, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
+fn between<T: LaneShuffle, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
     let n = xr.len();
     let (xi, kr, ki, out) = (&xi[..n], &kr[..n], &ki[..n], &mut out[..2 * n]);
     // Whole blocks, as the inner length is a multiple of 64.

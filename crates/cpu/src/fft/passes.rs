@@ -6,7 +6,7 @@
 //! as `m` rows of `r·s` lanes.
 
 use super::radix::{self, C, add, mul, sub};
-use super::shuffle::Shuffle;
+use super::shuffle::LaneShuffle;
 use crate::simd::{Float, Isa, SimdTask};
 
 /// Lanes of a block.
@@ -30,7 +30,7 @@ pub(super) struct Rows<T> {
     pub(super) sign: T,
 }
 
-impl<T: Shuffle> Rows<T> {
+impl<T: LaneShuffle> Rows<T> {
     /// Rows of blocks, `row` elements apart.
     pub(super) fn blocks(ptr: *mut T, row: usize) -> Rows<T> {
         Rows { ptr, row, block: BLOCK, im: W, sign: T::of_f64(1.0) }
@@ -63,7 +63,7 @@ impl<T: Shuffle> Rows<T> {
 
 /// One pass.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pass {
+pub(super) struct FftPass {
     pub(super) radix: usize,
     /// Rows after it.
     pub(super) rows: usize,
@@ -76,7 +76,7 @@ pub(super) struct Pass {
 
 /// The passes of a length, in order.
 pub(super) struct Passes<T> {
-    pub(super) list: Vec<Pass>,
+    pub(super) list: Vec<FftPass>,
     pub(super) roots: Vec<T>,
     /// Those of the first pass again, if it can be [`first`]: for each `k` from 1 the real parts
     /// for all `p`, then the imaginary ones.
@@ -107,7 +107,7 @@ macro_rules! pass {
         /// # Safety
         /// `x` has `radix · m` rows of `s` blocks and `y` space for them; they do not overlap.
         #[inline(always)]
-        unsafe fn $name<T: Shuffle, I: Isa, const LAST: bool>(
+        unsafe fn $name<T: LaneShuffle, I: Isa, const LAST: bool>(
             x: Rows<T>,
             y: Rows<T>,
             m: usize,
@@ -161,10 +161,10 @@ pass!(pass8 lanes8 8 eight 0 x0 y0 1 x1 y1 2 x2 y2 3 x3 y3 4 x4 y4 5 x5 y5 6 x6 
 /// # Safety
 /// As for the others; `circle` has the cosines of the `radix` roots of one, then the sines.
 #[inline(always)]
-unsafe fn pass_prime<T: Shuffle, I: Isa>(
+unsafe fn pass_prime<T: LaneShuffle, I: Isa>(
     x: Rows<T>,
     y: Rows<T>,
-    pass: Pass,
+    pass: FftPass,
     s: usize,
     roots: *const T,
     circle: *const T,
@@ -250,7 +250,13 @@ unsafe fn pass_prime<T: Shuffle, I: Isa>(
 /// # Safety
 /// `x` has `8 · m` pairs, `y` space for `m` blocks, which do not overlap; `m` is at least 8.
 #[inline(always)]
-unsafe fn first<T: Shuffle, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, roots: *const T) {
+unsafe fn first<T: LaneShuffle, I: Isa>(
+    x: *const T,
+    y: *mut T,
+    m: usize,
+    sign: T,
+    roots: *const T,
+) {
     let (mut from, mut to) = ([[T::default(); BLOCK]; 8], [[T::default(); BLOCK]; 8]);
     let mut p = 0;
     while p < m {
@@ -310,7 +316,7 @@ pub(super) enum PassInput<T> {
 
 /// How the result of a transform is written.
 #[derive(Clone, Copy)]
-pub(super) enum To<T> {
+pub(super) enum TransformTarget<T> {
     /// Rows of blocks, where [`Passes::end`] says.
     Blocks,
     /// Planes, that far apart, where [`Passes::end`] says.
@@ -321,12 +327,12 @@ pub(super) enum To<T> {
 
 /// All passes of a transform, in the two spaces in turn, from `a` on; what is at `b` may be the
 /// source.
-pub(super) struct Run<'a, T> {
+pub(super) struct PassRun<'a, T> {
     pub(super) passes: &'a Passes<T>,
     pub(super) from: PassInput<T>,
     pub(super) a: *mut T,
     pub(super) b: *mut T,
-    pub(super) to: To<T>,
+    pub(super) to: TransformTarget<T>,
 }
 
 impl<T> Passes<T> {
@@ -336,7 +342,7 @@ impl<T> Passes<T> {
     }
 }
 
-impl<T: Shuffle> SimdTask for Run<'_, T> {
+impl<T: LaneShuffle> SimdTask for PassRun<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (mut x, mut s) = match self.from {
@@ -358,8 +364,12 @@ impl<T: Shuffle> SimdTask for Run<'_, T> {
                 let last = i + 1 == list.len();
                 let blocks = Rows::dense(spaces[i % 2], s);
                 let y = match self.to {
-                    To::Planes(im) if last => Rows { row: s * W, block: W, im, ..blocks },
-                    To::Pairs(ptr, sign) if last => Rows { ptr, im: 0, sign, ..blocks },
+                    TransformTarget::Planes(im) if last => {
+                        Rows { row: s * W, block: W, im, ..blocks }
+                    }
+                    TransformTarget::Pairs(ptr, sign) if last => {
+                        Rows { ptr, im: 0, sign, ..blocks }
+                    }
                     _ => blocks,
                 };
                 match (r, last) {

@@ -1,8 +1,8 @@
 //! Plans: how a length is factored, and its roots of one.
 
 use super::line::{Chirp, Twist};
-use super::passes::{LARGEST, Pass, Passes, W};
-use super::shuffle::Shuffle;
+use super::passes::{FftPass, LARGEST, Passes, W};
+use super::shuffle::LaneShuffle;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Capacity of each plan cache; it is cleared when full.
@@ -13,12 +13,12 @@ const ALONE: usize = 64;
 const PIECE: usize = 256 << 10;
 
 /// How lines of one length are transformed.
-pub(super) struct Plan<T> {
+pub(super) struct LinePlan<T> {
     pub(super) n: usize,
-    pub(super) way: Way<T>,
+    pub(super) way: FftAlgorithm<T>,
 }
 
-pub(super) enum Way<T> {
+pub(super) enum FftAlgorithm<T> {
     /// Passes over lanes; from [`ALONE`] on the first radix is 8, so that a line can be lanes too.
     Direct(Passes<T>),
     /// Columns and rows of a matrix.
@@ -74,7 +74,7 @@ fn radices(n: usize) -> Option<Vec<usize>> {
     (odd == 1).then_some(list)
 }
 
-impl<T: Shuffle> Passes<T> {
+impl<T: LaneShuffle> Passes<T> {
     fn of(n: usize, radices: &[usize]) -> Passes<T> {
         let (mut list, mut roots) = (Vec::new(), Vec::new());
         let mut rows = n;
@@ -93,7 +93,7 @@ impl<T: Shuffle> Passes<T> {
                 (0..radix).for_each(|k| roots.push(T::of_f64(root(k, radix).0)));
                 (0..radix).for_each(|k| roots.push(T::of_f64(-root(k, radix).1)));
             }
-            list.push(Pass { radix, rows, roots: at, circle });
+            list.push(FftPass { radix, rows, roots: at, circle });
         }
         let mut first = Vec::new();
         if radices[0] == 8 && n >= ALONE {
@@ -105,26 +105,26 @@ impl<T: Shuffle> Passes<T> {
     }
 }
 
-impl<T: Shuffle> Plan<T> {
-    pub(super) fn new(n: usize) -> Plan<T> {
+impl<T: LaneShuffle> LinePlan<T> {
+    pub(super) fn new(n: usize) -> LinePlan<T> {
         let way = match radices(n) {
-            None => Way::Chirp(Chirp::of(n, Plan::new(padded(2 * n - 1)))),
+            None => FftAlgorithm::Chirp(Chirp::of(n, LinePlan::new(padded(2 * n - 1)))),
             Some(list) if n < ALONE || n.is_multiple_of(8) && 2 * n * size_of::<T>() <= PIECE => {
-                Way::Direct(Passes::of(n, &list))
+                FftAlgorithm::Direct(Passes::of(n, &list))
             }
             Some(_) => {
                 let (a, b) = split(n);
                 let passes = |n| Passes::of(n, &radices(n).unwrap_or_default());
-                Way::Split(Twist::of([a, b], [passes(a), passes(b)]))
+                FftAlgorithm::Split(Twist::of([a, b], [passes(a), passes(b)]))
             }
         };
-        Plan { n, way }
+        LinePlan { n, way }
     }
 
     /// Whether lines can be transformed side by side.
     pub(super) fn side_by_side(&self) -> Option<&Passes<T>> {
         match &self.way {
-            Way::Direct(passes) => Some(passes),
+            FftAlgorithm::Direct(passes) => Some(passes),
             _ => None,
         }
     }
@@ -162,27 +162,27 @@ fn split(n: usize) -> (usize, usize) {
 
 /// A plan for real lines of an even length, and the roots that separate even from odd elements.
 pub(super) struct Halves<T> {
-    pub(super) plan: Plan<T>,
+    pub(super) plan: LinePlan<T>,
     /// `-i/2 · exp(-2πi·k/n)` for `k` to `n/2`: real parts, then imaginary ones.
     pub(super) roots: Vec<T>,
 }
 
-impl<T: Shuffle> Halves<T> {
+impl<T: LaneShuffle> Halves<T> {
     fn new(n: usize) -> Halves<T> {
         let half = n / 2;
         let mut roots = Vec::with_capacity(2 * half + 2);
         (0..=half).for_each(|k| roots.push(T::of_f64(root(k, n).1 / 2.0)));
         (0..=half).for_each(|k| roots.push(T::of_f64(-root(k, n).0 / 2.0)));
-        Halves { plan: Plan::new(half), roots }
+        Halves { plan: LinePlan::new(half), roots }
     }
 }
 
 /// Plans by length, sorted.
-pub(super) struct Cache<P>(Mutex<Vec<(usize, Arc<P>)>>);
+pub(super) struct PlanCache<P>(Mutex<Vec<(usize, Arc<P>)>>);
 
-impl<P> Cache<P> {
-    pub(super) const fn new() -> Cache<P> {
-        Cache(Mutex::new(Vec::new()))
+impl<P> PlanCache<P> {
+    pub(super) const fn new() -> PlanCache<P> {
+        PlanCache(Mutex::new(Vec::new()))
     }
 
     #[cfg(test)]
@@ -210,12 +210,12 @@ impl<P> Cache<P> {
 }
 
 /// A type whose plans are cached.
-pub(super) trait Planned: Shuffle {
-    fn complex() -> &'static Cache<Plan<Self>>;
-    fn halves() -> &'static Cache<Halves<Self>>;
+pub(super) trait FftElem: LaneShuffle {
+    fn complex() -> &'static PlanCache<LinePlan<Self>>;
+    fn halves() -> &'static PlanCache<Halves<Self>>;
 
-    fn plan(n: usize) -> Arc<Plan<Self>> {
-        Self::complex().get(n, Plan::new)
+    fn plan(n: usize) -> Arc<LinePlan<Self>> {
+        Self::complex().get(n, LinePlan::new)
     }
 
     fn half_plan(n: usize) -> Arc<Halves<Self>> {
@@ -225,14 +225,14 @@ pub(super) trait Planned: Shuffle {
 
 macro_rules! planned {
     ($t:ty) => {
-        impl Planned for $t {
-            fn complex() -> &'static Cache<Plan<$t>> {
-                static PLANS: Cache<Plan<$t>> = Cache::new();
+        impl FftElem for $t {
+            fn complex() -> &'static PlanCache<LinePlan<$t>> {
+                static PLANS: PlanCache<LinePlan<$t>> = PlanCache::new();
                 &PLANS
             }
 
-            fn halves() -> &'static Cache<Halves<$t>> {
-                static PLANS: Cache<Halves<$t>> = Cache::new();
+            fn halves() -> &'static PlanCache<Halves<$t>> {
+                static PLANS: PlanCache<Halves<$t>> = PlanCache::new();
                 &PLANS
             }
         }

@@ -6,7 +6,7 @@
 
 use super::passes::{BLOCK, W};
 use super::radix::C;
-use super::shuffle::Shuffle;
+use super::shuffle::LaneShuffle;
 use crate::par;
 use crate::simd::{Float, Isa, SimdTask, vectorised};
 use std::ops::Range;
@@ -40,7 +40,7 @@ fn combine<T: Float, I: Isa>(x: C<T>, y: C<T>, u: C<T>) -> C<T> {
 
 /// What is done to a spectrum before or after the transform.
 #[derive(Clone, Copy)]
-pub(super) enum Part<'a, T> {
+pub(super) enum SpectrumStep<'a, T> {
     /// `h` elements to the `h + 1` of a real line, with the roots for it.
     Separate(&'a [T]),
     /// `h + 1` elements of a spectrum to `h` conjugates, with the roots for it.
@@ -52,24 +52,24 @@ pub(super) enum Part<'a, T> {
 /// That, for rows of `s` blocks. `h` is the number of rows before, or after, `Separate`'s or
 /// `Combine`'s; for `Extend` the number of rows after it.
 pub(super) struct OnRows<'a, T> {
-    pub(super) part: Part<'a, T>,
+    pub(super) part: SpectrumStep<'a, T>,
     pub(super) h: usize,
     pub(super) s: usize,
     pub(super) from: *const T,
     pub(super) to: *mut T,
 }
 
-impl<T: Shuffle> SimdTask for OnRows<'_, T> {
+impl<T: LaneShuffle> SimdTask for OnRows<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (h, row) = (self.h, self.s * BLOCK);
-        let count = if matches!(self.part, Part::Separate(_)) { h + 1 } else { h };
+        let count = if matches!(self.part, SpectrumStep::Separate(_)) { h + 1 } else { h };
         for k in 0..count {
             // The rows that are read, and the roots.
             let (i, j, u) = match self.part {
-                Part::Separate(u) => (k % h, (h - k) % h, (u[k], u[h + 1 + k])),
-                Part::Combine(u) => (k, h - k, (u[k], u[h + 1 + k])),
-                Part::Extend => (k.min(h - k), 0, (T::default(), T::default())),
+                SpectrumStep::Separate(u) => (k % h, (h - k) % h, (u[k], u[h + 1 + k])),
+                SpectrumStep::Combine(u) => (k, h - k, (u[k], u[h + 1 + k])),
+                SpectrumStep::Extend => (k.min(h - k), 0, (T::default(), T::default())),
             };
             for block in 0..self.s {
                 // SAFETY: rows inside the spaces of the caller, which do not overlap.
@@ -78,14 +78,14 @@ impl<T: Shuffle> SimdTask for OnRows<'_, T> {
                     let to = &mut *self.to.add(k * row + block * BLOCK).cast();
                     let end = k == 0 || k == h;
                     match self.part {
-                        Part::Separate(_) if end => {
+                        SpectrumStep::Separate(_) if end => {
                             let sign = if k == 0 { T::of_f64(1.0) } else { T::of_f64(-1.0) };
                             ends::<T, I>(at(i), to, sign);
                         }
-                        Part::Separate(_) => separates::<T, I>(at(i), at(j), u, to),
-                        Part::Combine(_) if end => joins(at(0), at(h), to),
-                        Part::Combine(_) => combines::<T, I>(at(i), at(j), u, to),
-                        Part::Extend => {
+                        SpectrumStep::Separate(_) => separates::<T, I>(at(i), at(j), u, to),
+                        SpectrumStep::Combine(_) if end => joins(at(0), at(h), to),
+                        SpectrumStep::Combine(_) => combines::<T, I>(at(i), at(j), u, to),
+                        SpectrumStep::Extend => {
                             let sign = [T::of_f64(0.0), T::of_f64(-1.0), T::of_f64(1.0)]
                                 [if end { 0 } else { 1 + usize::from(2 * k > h) }];
                             signs(at(i), to, sign);
@@ -139,8 +139,13 @@ fn signs<T: Float>(x: &[T; BLOCK], to: &mut [T; BLOCK], sign: T) {
 ///
 /// # Safety
 /// `from` and `to` have the elements of the part for this `h`, and do not overlap.
-pub(super) unsafe fn on_line<T: Shuffle>(part: Part<'_, T>, h: usize, from: *const T, to: *mut T) {
-    if h < 2 * PIECE || matches!(part, Part::Extend) {
+pub(super) unsafe fn on_line<T: LaneShuffle>(
+    part: SpectrumStep<'_, T>,
+    h: usize,
+    from: *const T,
+    to: *mut T,
+) {
+    if h < 2 * PIECE || matches!(part, SpectrumStep::Extend) {
         return vectorised(OnLine { part, h, from, to, range: 0..h });
     }
     let (from, to) = (par::Shared(from.cast_mut()), par::Shared(to));
@@ -152,7 +157,7 @@ pub(super) unsafe fn on_line<T: Shuffle>(part: Part<'_, T>, h: usize, from: *con
 
 /// Some elements of a line: each is computed by itself.
 struct OnLine<'a, T> {
-    part: Part<'a, T>,
+    part: SpectrumStep<'a, T>,
     h: usize,
     from: *const T,
     to: *mut T,
@@ -160,15 +165,15 @@ struct OnLine<'a, T> {
     range: Range<usize>,
 }
 
-impl<T: Shuffle> SimdTask for OnLine<'_, T> {
+impl<T: LaneShuffle> SimdTask for OnLine<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (h, Range { start, end }) = (self.h, self.range);
         // The element in the middle is written with the last ones.
         let (before, elements) = match self.part {
-            Part::Separate(_) => (2 * h, start..end + usize::from(end == h)),
-            Part::Combine(_) => (2 * h + 2, start..end),
-            Part::Extend => (h + 1, 0..h),
+            SpectrumStep::Separate(_) => (2 * h, start..end + usize::from(end == h)),
+            SpectrumStep::Combine(_) => (2 * h + 2, start..end),
+            SpectrumStep::Extend => (h + 1, 0..h),
         };
         // SAFETY: the spaces of the caller, which do not overlap.
         let (x, y) = unsafe {
@@ -178,7 +183,7 @@ impl<T: Shuffle> SimdTask for OnLine<'_, T> {
         };
         let zero = T::default();
         match self.part {
-            Part::Separate(u) => {
+            SpectrumStep::Separate(u) => {
                 let (re, im) = x.split_at(h);
                 if start == 0 {
                     (y[0], y[1]) = (re[0] + im[0], zero);
@@ -190,13 +195,13 @@ impl<T: Shuffle> SimdTask for OnLine<'_, T> {
                 let y = &mut y[..2 * (end - start)];
                 separate_line::<T, I>(re, im, &u[..h], &u[h + 1..][..h], start, y);
             }
-            Part::Combine(u) => {
+            SpectrumStep::Combine(u) => {
                 if start == 0 {
                     (y[0], y[1]) = (x[0] + x[2 * h], x[2 * h] - x[0]);
                 }
                 combine_line::<T, I>(x, &u[..h], &u[h + 1..][..h], start, y);
             }
-            Part::Extend => {
+            SpectrumStep::Extend => {
                 (y[0], y[1]) = (x[0], zero);
                 for k in 1..h / 2 + 1 {
                     (y[2 * k], y[2 * k + 1]) = (x[2 * k], -x[2 * k + 1]);
@@ -208,7 +213,7 @@ impl<T: Shuffle> SimdTask for OnLine<'_, T> {
 }
 
 #[inline(always)]
-fn separate_line<T: Shuffle, I: Isa>(
+fn separate_line<T: LaneShuffle, I: Isa>(
     re: &[T],
     im: &[T],
     ur: &[T],
@@ -265,7 +270,7 @@ fn separate_run<T: Float, I: Isa>(
 }
 
 #[inline(always)]
-fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], start: usize, y: &mut [T]) {
+fn combine_line<T: LaneShuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], start: usize, y: &mut [T]) {
     let (h, end) = (ur.len(), start + y.len() / 2);
     let (x, ui) = (&x[..2 * h + 2], &ui[..h]);
     let mut k = start.max(1);
@@ -319,7 +324,7 @@ pub(super) struct Store<T> {
     pub(super) sign: T,
 }
 
-impl<T: Shuffle> SimdTask for Store<T> {
+impl<T: LaneShuffle> SimdTask for Store<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         // SAFETY: the spaces of the caller, which do not overlap.
@@ -333,7 +338,7 @@ impl<T: Shuffle> SimdTask for Store<T> {
 }
 
 #[inline(always)]
-fn store<T: Shuffle, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
+fn store<T: LaneShuffle, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
     let n = re.len();
     let (im, to) = (&im[..n], &mut to[..2 * n]);
     let mut k = 0;

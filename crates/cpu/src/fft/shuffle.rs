@@ -7,7 +7,7 @@ use super::passes::{BLOCK, W};
 use crate::simd::{Float, Isa};
 
 /// Moves of elements between lanes.
-pub(super) trait Shuffle: Float {
+pub(super) trait LaneShuffle: Float {
     /// The first and then the second parts of pairs.
     fn deinterleave<I: Isa>(pairs: &[Self; BLOCK], block: &mut [Self; BLOCK]);
     /// Pairs from first and second parts.
@@ -27,7 +27,7 @@ const fn wide<I: Isa>() -> bool {
 
 macro_rules! shuffle {
     ($t:ident) => {
-        impl Shuffle for $t {
+        impl LaneShuffle for $t {
             #[inline(always)]
             fn deinterleave<I: Isa>(pairs: &[$t; BLOCK], block: &mut [$t; BLOCK]) {
                 #[cfg(target_arch = "x86_64")]
@@ -112,7 +112,7 @@ mod f32 {
     }
 
     /// # Safety
-    /// As for the function of `Shuffle`.
+    /// As for the function of `LaneShuffle`.
     #[target_feature(enable = "avx")]
     #[inline]
     pub(super) unsafe fn transpose(x: *const f32, y: *mut f32) {
@@ -184,7 +184,7 @@ mod f64 {
     }
 
     /// # Safety
-    /// As for the function of `Shuffle`.
+    /// As for the function of `LaneShuffle`.
     #[target_feature(enable = "avx")]
     #[inline]
     pub(super) unsafe fn transpose(x: *const f64, y: *mut f64) {

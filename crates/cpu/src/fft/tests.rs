@@ -1,7 +1,7 @@
 //! Transforms against the definition, and the same bits in any company.
 
 use super::fft;
-use super::plan::{Cache, Plan, Planned, root};
+use super::plan::{FftElem, LinePlan, PlanCache, root};
 use crate::operand::{Sink, Source};
 use pullback_ir::{DType, Fft, dense_strides};
 use std::sync::Arc;
@@ -226,9 +226,9 @@ fn bits(x: &[f32]) -> Vec<u32> {
 fn a_plan_is_made_once_and_the_cache_is_bounded() {
     let first = f64::plan(24);
     assert!((0..100).all(|_| Arc::ptr_eq(&first, &f64::plan(24))));
-    let cache = Cache::<Plan<f32>>::new();
+    let cache = PlanCache::<LinePlan<f32>>::new();
     for n in 1..700 {
-        assert_eq!(cache.get(n, Plan::new).n, n);
+        assert_eq!(cache.get(n, LinePlan::new).n, n);
         assert!(cache.len() <= super::plan::PLANS);
     }
 }

@@ -11,7 +11,7 @@
 //! chasing downwards in the transpose read backwards, where U and V exchange their roles.
 
 use super::Real;
-use super::implicit::{Line, UnreducedBlock, UnreducedBlocks, reverse};
+use super::implicit::{DiagonalPart, UnreducedBlock, UnreducedBlocks, reverse};
 use super::vector::rotate_columns;
 use super::view::Cols;
 
@@ -55,7 +55,7 @@ pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<
             down = d[first].size() >= d[last].size();
         }
         let (left, right) = (&mut left[..last - first], &mut right[..last - first]);
-        chase(Line { d, e, first, last, down }, left, right);
+        chase(DiagonalPart { d, e, first, last, down }, left, right);
         if down {
             rotate_columns(u.again(), first, left, false);
             rotate_columns(v.again(), first, right, false);
@@ -77,7 +77,7 @@ pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<
 }
 
 /// One sweep; the rotations of rows and of columns.
-fn chase<T: Real>(mut line: Line<T>, left: &mut [(T, T)], right: &mut [(T, T)]) {
+fn chase<T: Real>(mut line: DiagonalPart<T>, left: &mut [(T, T)], right: &mut [(T, T)]) {
     let n = line.last - line.first;
     let singular = (0..=n).any(|i| *line.d(i) == T::ZERO);
     let shift = smaller(*line.d(n - 1), *line.e(n - 1), *line.d(n));

@@ -28,7 +28,7 @@ pub(super) fn ql<T: Real>(d: &mut [T], e: &mut [T], mut z: Cols<T>) -> bool {
             up = d[last].size() >= d[first].size();
         }
         let rotations = &mut rotations[..last - first];
-        sweep(&mut Line { d, e, first, last, down: up }, rotations);
+        sweep(&mut DiagonalPart { d, e, first, last, down: up }, rotations);
         if !up {
             reverse(rotations);
         }
@@ -96,7 +96,7 @@ pub(super) fn reverse<T: Real>(rotations: &mut [(T, T)]) {
 }
 
 /// A part of the two diagonals, read downwards or upwards.
-pub(super) struct Line<'a, T> {
+pub(super) struct DiagonalPart<'a, T> {
     pub d: &'a mut [T],
     pub e: &'a mut [T],
     pub first: usize,
@@ -104,7 +104,7 @@ pub(super) struct Line<'a, T> {
     pub down: bool,
 }
 
-impl<T: Real> Line<'_, T> {
+impl<T: Real> DiagonalPart<'_, T> {
     #[inline(always)]
     pub(super) fn d(&mut self, i: usize) -> &mut T {
         &mut self.d[if self.down { self.first + i } else { self.last - i }]
@@ -117,7 +117,7 @@ impl<T: Real> Line<'_, T> {
 }
 
 /// One sweep, and its rotations.
-fn sweep<T: Real>(line: &mut Line<T>, rotations: &mut [(T, T)]) {
+fn sweep<T: Real>(line: &mut DiagonalPart<T>, rotations: &mut [(T, T)]) {
     let (n, two, tiny) = (rotations.len(), T::of_f64(2.0), T::TINY / T::EPS);
     let (head, link) = (*line.d(0), *line.e(0));
     let half = (*line.d(1) - head) / (two * link);

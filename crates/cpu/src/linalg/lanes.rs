@@ -10,7 +10,7 @@ use crate::dot::tile::Vector;
 use crate::simd::{by_level, level};
 
 /// A piece of work on vectors.
-trait Lanes<T: Real>: Sized {
+trait VectorWork<T: Real>: Sized {
     /// # Safety
     /// The processor has the vectors.
     unsafe fn run<V: Vector<T = T>>(self);
@@ -18,19 +18,19 @@ trait Lanes<T: Real>: Sized {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2<T: Real, W: Lanes<T>>(work: W) {
+unsafe fn avx2<T: Real, W: VectorWork<T>>(work: W) {
     // SAFETY: the processor has these features.
     unsafe { work.run::<T::V256>() }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
-unsafe fn avx512<T: Real, W: Lanes<T>>(work: W) {
+unsafe fn avx512<T: Real, W: VectorWork<T>>(work: W) {
     // SAFETY: the processor has these features.
     unsafe { work.run::<T::V512>() }
 }
 
-fn on_vectors<T: Real, W: Lanes<T>>(work: W) {
+fn on_vectors<T: Real, W: VectorWork<T>>(work: W) {
     // SAFETY: the level was detected.
     unsafe {
         by_level!(
@@ -91,7 +91,7 @@ struct Dot<'a, T> {
     out: &'a mut T,
 }
 
-impl<T: Real> Lanes<T> for Dot<'_, T> {
+impl<T: Real> VectorWork<T> for Dot<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<T = T>>(self) {
         // SAFETY: passed on.
@@ -113,18 +113,18 @@ fn four<T: Real>(a: &Grid<T>, j: usize) -> [*const T; 4] {
 }
 
 /// A result, a matrix and a vector.
-struct Operands<'a, T> {
+struct MatVecOperands<'a, T> {
     y: &'a mut [T],
     a: Grid<'a, T>,
     x: &'a [T],
 }
 
-struct Project<'a, T>(Operands<'a, T>);
+struct Project<'a, T>(MatVecOperands<'a, T>);
 
-impl<T: Real> Lanes<T> for Project<'_, T> {
+impl<T: Real> VectorWork<T> for Project<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<T = T>>(self) {
-        let Project(Operands { y, a, x }) = self;
+        let Project(MatVecOperands { y, a, x }) = self;
         let (m, n) = (a.rows, a.cols);
         let mut j = 0;
         // SAFETY: `project` has checked the sizes; all loads are inside x and the columns.
@@ -165,15 +165,15 @@ impl<T: Real> Lanes<T> for Project<'_, T> {
 /// y = Aᵀ·x, for dense columns.
 pub(super) fn project<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
     assert!(y.len() >= a.cols && x.len() == a.rows);
-    on_vectors(Project(Operands { y, a, x }));
+    on_vectors(Project(MatVecOperands { y, a, x }));
 }
 
-struct Mirror<'a, T>(Operands<'a, T>);
+struct Mirror<'a, T>(MatVecOperands<'a, T>);
 
-impl<T: Real> Lanes<T> for Mirror<'_, T> {
+impl<T: Real> VectorWork<T> for Mirror<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<T = T>>(self) {
-        let Mirror(Operands { y, a, x }) = self;
+        let Mirror(MatVecOperands { y, a, x }) = self;
         let n = a.rows;
         let mut j = 0;
         while j < n {
@@ -230,5 +230,5 @@ impl<T: Real> Lanes<T> for Mirror<'_, T> {
 pub(super) fn mirrored<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
     assert!(a.rows == a.cols && y.len() == a.rows && x.len() == a.rows);
     y.fill(T::ZERO);
-    on_vectors(Mirror(Operands { y, a, x }));
+    on_vectors(Mirror(MatVecOperands { y, a, x }));
 }

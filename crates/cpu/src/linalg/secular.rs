@@ -98,7 +98,7 @@ pub(super) struct Secular<'a, T> {
 }
 
 /// A root: the pole it is counted from, and its distance from that.
-pub(super) struct Root<T> {
+pub(super) struct SecularRoot<T> {
     pub pole: usize,
     pub offset: T,
 }
@@ -121,14 +121,14 @@ impl<T: Real> Secular<'_, T> {
     }
 
     /// The root above pole k. `gaps` becomes the distances of all poles from it.
-    pub(super) fn root(&self, k: usize, gaps: &mut [T]) -> Root<T> {
+    pub(super) fn root(&self, k: usize, gaps: &mut [T]) -> SecularRoot<T> {
         let (n, level) = (self.d.len(), T::ONE / self.rho);
         let (half, two, four) = (T::of_f64(0.5), T::of_f64(2.0), T::of_f64(4.0));
         let last = k + 1 == n;
         if n == 1 {
             let offset = self.rho * self.z[0] * self.z[0];
             gaps[0] = -offset;
-            return Root { pole: 0, offset };
+            return SecularRoot { pole: 0, offset };
         }
         // The neighbours a and b of the root; for the last root both are on its left.
         let (a, b) = if last { (k - 1, k) } else { (k, k + 1) };
@@ -195,7 +195,7 @@ impl<T: Real> Secular<'_, T> {
             if value < T::ZERO { low = x } else { high = x }
         }
         gaps.iter_mut().for_each(|gap| *gap -= x);
-        Root { pole, offset: x }
+        SecularRoot { pole, offset: x }
     }
 
     fn value(&self, gaps: &[T], split: usize, x: T, level: T, sums: &mut [T; 4]) -> T {
@@ -204,7 +204,7 @@ impl<T: Real> Secular<'_, T> {
     }
 
     /// All roots, and the distances of the poles from them.
-    pub(super) fn roots(&self) -> (Vec<Root<T>>, Distances<T>) {
+    pub(super) fn roots(&self) -> (Vec<SecularRoot<T>>, Distances<T>) {
         let n = self.d.len();
         let mut gaps = Dense::<T>::working(n, n);
         let roots = (0..n).map(|k| self.root(k, gaps.column_mut(k))).collect();
@@ -222,7 +222,7 @@ impl<T: Real> Distances<T> {
     pub(super) fn weights(&self, equation: &Secular<T>) -> Vec<T> {
         let n = equation.d.len();
         let mut w = vec![T::ONE; n];
-        vectorised(Weights { gaps: self.gaps.view(), equation, w: &mut w });
+        vectorised(SecularWeights { gaps: self.gaps.view(), equation, w: &mut w });
         w.iter_mut().zip(equation.z).for_each(|(w, z)| *w = w.size().root().signed(*z));
         w
     }
@@ -243,16 +243,16 @@ impl<T: Real> Distances<T> {
     }
 }
 
-struct Weights<'a, T> {
+struct SecularWeights<'a, T> {
     gaps: Grid<'a, T>,
     equation: &'a Secular<'a, T>,
     w: &'a mut [T],
 }
 
-impl<T: Real> SimdTask for Weights<'_, T> {
+impl<T: Real> SimdTask for SecularWeights<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Weights { gaps, equation, w } = self;
+        let SecularWeights { gaps, equation, w } = self;
         let n = w.len();
         let d = &equation.d[..n];
         for k in 0..n {

@@ -120,11 +120,11 @@ impl Triangle {
             let d = t.at(order(p), order(p));
             row[p] = if self.unit { T::ONE } else { T::ONE / d };
         }
-        vectorised(Strips { n, table: &table, x, across, upper: self.upper });
+        vectorised(TriangleStrips { n, table: &table, x, across, upper: self.upper });
     }
 }
 
-struct Strips<'a, T> {
+struct TriangleStrips<'a, T> {
     n: usize,
     table: &'a [[T; BASE]; BASE],
     x: Cols<'a, T>,
@@ -133,11 +133,11 @@ struct Strips<'a, T> {
     upper: bool,
 }
 
-impl<T: Real> SimdTask for Strips<'_, T> {
+impl<T: Real> SimdTask for TriangleStrips<'_, T> {
     #[allow(clippy::needless_range_loop, reason = "the loops index several arrays")]
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Strips { n, table, x, across, upper } = self;
+        let TriangleStrips { n, table, x, across, upper } = self;
         let mut strip = [[T::ZERO; STRIP]; BASE];
         let count = if across { x.cols } else { x.rows };
         let order = |p: usize| if upper { p } else { n - 1 - p };

@@ -52,7 +52,7 @@ pub(super) fn reduce<T: Real>(mut a: Cols<T>, d: &mut [T], e: &mut [T]) -> Vec<T
         v[1..].copy_from_slice(&column[1..]);
         mirrored(w, others.read(), v);
         finish(w, v, tau);
-        vectorised(Update { a: others, v, w });
+        vectorised(RankTwoUpdate { a: others, v, w });
     }
     taus
 }
@@ -65,16 +65,16 @@ fn finish<T: Real>(w: &mut [T], v: &[T], tau: T) {
 }
 
 /// The lower triangle of A −= v·wᵀ + w·vᵀ.
-struct Update<'a, T> {
+struct RankTwoUpdate<'a, T> {
     a: Cols<'a, T>,
     v: &'a [T],
     w: &'a [T],
 }
 
-impl<T: Real> SimdTask for Update<'_, T> {
+impl<T: Real> SimdTask for RankTwoUpdate<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Update { mut a, v, w } = self;
+        let RankTwoUpdate { mut a, v, w } = self;
         let n = a.cols;
         for j in 0..n {
             let (x, y) = (-v[j], -w[j]);

@@ -67,17 +67,17 @@ pub(super) fn scale<T: Real>(x: &mut [T], s: T) {
     vectorised(Scale { x, s });
 }
 
-struct Combine<'a, T> {
+struct LinearCombination<'a, T> {
     y: &'a mut [T],
     a: Grid<'a, T>,
     x: &'a [T],
     s: T,
 }
 
-impl<T: Real> SimdTask for Combine<'_, T> {
+impl<T: Real> SimdTask for LinearCombination<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Combine { y, a, x, s } = self;
+        let LinearCombination { y, a, x, s } = self;
         let (m, n) = (a.rows, a.cols);
         let y = &mut y[..m];
         let mut j = 0;
@@ -101,7 +101,7 @@ impl<T: Real> SimdTask for Combine<'_, T> {
 /// y += s·A·x, for dense columns.
 pub(super) fn combine<T: Real>(y: &mut [T], s: T, a: Grid<T>, x: &[T]) {
     assert!(y.len() == a.rows && x.len() == a.cols);
-    vectorised(Combine { y, a, x, s });
+    vectorised(LinearCombination { y, a, x, s });
 }
 
 struct Rotate<'a, T> {

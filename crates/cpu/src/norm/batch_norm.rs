@@ -23,7 +23,9 @@
 //! Lines too short for vectors are joined by a transpose first: `[n, c, …]` becomes `[c, n, …]`,
 //! where a channel is one line. The split into parts and tasks depends on the shape alone.
 
-use super::lanes::{AlignedScratch, Float, LANES, Results, is_streamed, load, padded, total};
+use super::lanes::{
+    AlignedScratch, ComputeFloat, LANES, Results, is_streamed, load, padded, total,
+};
 use super::lanes::{corrected_mean, view};
 use crate::buffer::Buffer;
 use crate::dot::scratch;
@@ -204,16 +206,16 @@ unsafe fn lanes<E: Elem>(
 }
 
 /// A sum over many pieces, in two levels so that the error does not grow with their number.
-struct Sum<C> {
+struct BlockedSum<C> {
     lanes: [C; LANES],
     held: usize,
     all: C,
 }
 
-impl<C: Float> Sum<C> {
+impl<C: ComputeFloat> BlockedSum<C> {
     #[inline(always)]
-    fn new() -> Sum<C> {
-        Sum { lanes: [C::default(); LANES], held: 0, all: C::default() }
+    fn new() -> BlockedSum<C> {
+        BlockedSum { lanes: [C::default(); LANES], held: 0, all: C::default() }
     }
 
     /// Counts `n` more elements added to the lanes.
@@ -315,7 +317,7 @@ struct BatchNormForward<'a, E: Elem> {
     to: usize,
 }
 
-fn forward<E: Elem<Compute: Float>>(
+fn forward<E: Elem<Compute: ComputeFloat>>(
     eps: f64,
     x: Source<'_>,
     w: Source<'_>,
@@ -359,7 +361,7 @@ fn forward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> BatchNormForward<'_, E> {
     /// The sum of the distances from `about` in a part, or of their squares.
     #[inline(always)]
     fn pass<I: Isa, const SQUARED: bool>(
@@ -371,7 +373,7 @@ impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
     ) -> E::Compute {
         let partition = &self.partition;
         let (from, to) = partition.samples_of(part);
-        let mut sum = Sum::new();
+        let mut sum = BlockedSum::new();
         for i in from..to {
             let (line, mut at) = (self.x.line::<E>(partition, i, channel), 0);
             while at < partition.line {
@@ -435,7 +437,7 @@ impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
     }
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for BatchNormForward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for BatchNormForward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let partition = &self.partition;

@@ -1,7 +1,7 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{AlignedScratch, Float, Prefetch, exp_sum, largest, padded, shift, view};
+use super::lanes::{AlignedScratch, ComputeFloat, Prefetch, exp_sum, largest, padded, shift, view};
 use crate::elem::{Elem, with_elem};
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
@@ -48,7 +48,7 @@ struct LossRows<'a> {
     to: usize,
 }
 
-fn rows<E: Elem<Compute: Float>>(
+fn rows<E: Elem<Compute: ComputeFloat>>(
     logits: Source<'_>,
     classes: Source<'_>,
     gradient: Option<(Source<'_>, Sink<'_>)>,
@@ -68,7 +68,7 @@ fn rows<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for (LossRows<'_>, PhantomData<E>) {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for (LossRows<'_>, PhantomData<E>) {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let LossRows { logits, classes, gradient, losses, from, to } = self.0;

@@ -18,7 +18,7 @@ const PIECE: usize = 128 * LANES;
 const STEP: usize = 4 * LANES;
 
 /// The compute types of floats.
-pub(crate) trait Float:
+pub(crate) trait ComputeFloat:
     Compute + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     fn real(v: f64) -> Self;
@@ -32,7 +32,7 @@ pub(crate) trait Float:
     fn finite(self) -> bool;
 }
 
-impl Float for f32 {
+impl ComputeFloat for f32 {
     #[inline(always)]
     fn real(v: f64) -> f32 {
         v as f32
@@ -77,7 +77,7 @@ impl Float for f32 {
     }
 }
 
-impl Float for f64 {
+impl ComputeFloat for f64 {
     #[inline(always)]
     fn real(v: f64) -> f64 {
         v
@@ -118,7 +118,7 @@ pub(crate) struct AlignedScratch<C> {
     of: PhantomData<C>,
 }
 
-impl<C: Float> AlignedScratch<C> {
+impl<C: ComputeFloat> AlignedScratch<C> {
     /// Space for `len` elements, rounded up to 16, all `value`.
     pub(crate) fn new(len: usize, value: C) -> AlignedScratch<C> {
         let len = len.next_multiple_of(16);
@@ -261,7 +261,7 @@ pub(crate) struct Results<E: Elem> {
     scratch: Option<AlignedScratch<E::Compute>>,
 }
 
-impl<E: Elem<Compute: Float>> Results<E> {
+impl<E: Elem<Compute: ComputeFloat>> Results<E> {
     /// Contiguous lines of `n` elements in `out`; `streamed` is what [`is_streamed`] returns.
     #[inline(always)]
     pub(crate) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
@@ -319,7 +319,7 @@ pub(crate) fn share(count: usize, n: usize) -> usize {
 
 /// The sum of the partial sums, in a fixed order.
 #[inline(always)]
-pub(crate) fn total<C: Float>(lanes: [C; LANES]) -> C {
+pub(crate) fn total<C: ComputeFloat>(lanes: [C; LANES]) -> C {
     // Through memory: a compiler that sees how they are added up forms vectors of two for it, and
     // uses that width in the loop that computed them too.
     let mut lanes = std::hint::black_box(lanes);
@@ -335,7 +335,7 @@ pub(crate) fn total<C: Float>(lanes: [C; LANES]) -> C {
 
 /// The sum of a scratch line, in two levels so that the error does not grow with its length.
 #[inline(always)]
-pub(crate) fn sum<C: Float>(a: &[C]) -> C {
+pub(crate) fn sum<C: ComputeFloat>(a: &[C]) -> C {
     let mut all = C::default();
     for a in a.chunks(PIECE) {
         let mut lanes = [C::default(); LANES];
@@ -351,7 +351,7 @@ pub(crate) fn sum<C: Float>(a: &[C]) -> C {
 
 /// The inner product of two scratch lines, in two levels.
 #[inline(always)]
-pub(crate) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
+pub(crate) fn dot<C: ComputeFloat, I: Isa>(a: &[C], b: &[C]) -> C {
     let mut all = C::default();
     for (a, b) in a.chunks(PIECE).zip(b.chunks(PIECE)) {
         let mut lanes = [C::default(); LANES];
@@ -367,13 +367,13 @@ pub(crate) fn dot<C: Float, I: Isa>(a: &[C], b: &[C]) -> C {
 
 /// The larger; the second if the first is NaN.
 #[inline(always)]
-pub(crate) fn larger<C: Float>(a: C, b: C) -> C {
+pub(crate) fn larger<C: ComputeFloat>(a: C, b: C) -> C {
     if a > b { a } else { b }
 }
 
 /// The largest of a scratch line; NaN is ignored.
 #[inline(always)]
-pub(crate) fn largest<C: Float>(a: &[C]) -> C {
+pub(crate) fn largest<C: ComputeFloat>(a: &[C]) -> C {
     let mut lanes = [C::real(f64::NEG_INFINITY); LANES];
     for a in a.chunks_exact(LANES) {
         for j in 0..LANES {
@@ -392,7 +392,7 @@ pub(crate) fn largest<C: Float>(a: &[C]) -> C {
 
 /// The sum of the distances from `mean`, in two levels: the rounding error of the mean.
 #[inline(always)]
-pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
+pub(crate) fn distances<C: ComputeFloat>(a: &[C], mean: C) -> C {
     let mut all = C::default();
     for a in a.chunks(PIECE) {
         let mut lanes = [C::default(); LANES];
@@ -410,14 +410,14 @@ pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
 /// a constant line could differ from the mean; the distances are exact, so the corrected mean is
 /// that constant.
 #[inline(always)]
-pub(crate) fn corrected_mean<C: Float>(mean: C, off: C) -> C {
+pub(crate) fn corrected_mean<C: ComputeFloat>(mean: C, off: C) -> C {
     // With infinities there is nothing to correct.
     if off.finite() { mean + off } else { mean }
 }
 
 /// The sum of the squared distances from `mean`, in two levels.
 #[inline(always)]
-pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
+pub(crate) fn squares<C: ComputeFloat, I: Isa>(a: &[C], mean: C) -> C {
     let mut all = C::default();
     for a in a.chunks(PIECE) {
         let mut lanes = [C::default(); LANES];
@@ -434,7 +434,12 @@ pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
 
 /// `to = exp(a − shift)`; returns the sum.
 #[inline(always)]
-pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Prefetch) -> C {
+pub(crate) fn exp_sum<C: ComputeFloat, I: Isa>(
+    a: &[C],
+    shift: C,
+    to: &mut [C],
+    ahead: Prefetch,
+) -> C {
     // Two loops: with the partial sums, the first would spill registers.
     for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
         ahead.fetch(k * STEP);
@@ -449,21 +454,21 @@ pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: 
 /// value, or zero where that is infinite (or there is only NaN) and subtracting it would make a
 /// NaN.
 #[inline(always)]
-pub(crate) fn shift<C: Float>(largest: C) -> C {
+pub(crate) fn shift<C: ComputeFloat>(largest: C) -> C {
     if largest.finite() { largest } else { C::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{Baseline, Fused};
+    use crate::simd::{Baseline, FusedMultiplyAdd};
 
     #[test]
     fn the_short_exponential_is_accurate() {
         for i in 0..=1_000_000 {
             let x = -100.0 * i as f32 / 1e6;
             let want = f64::from(x).exp();
-            let got = [x.exp_down::<Baseline>(), x.exp_down::<Fused>()];
+            let got = [x.exp_down::<Baseline>(), x.exp_down::<FusedMultiplyAdd>()];
             for got in got.map(f64::from) {
                 let error = (got - want).abs();
                 assert!(error <= 1.5e-7 * want || error < 1.2e-38, "exp({x}) = {got}");
@@ -472,6 +477,6 @@ mod tests {
         assert_eq!(f32::NEG_INFINITY.exp_down::<Baseline>(), 0.0);
         assert_eq!(f32::INFINITY.exp_down::<Baseline>(), f32::INFINITY);
         assert!(f32::NAN.exp_down::<Baseline>().is_nan());
-        assert_eq!(0f32.exp_down::<Fused>(), 1.0);
+        assert_eq!(0f32.exp_down::<FusedMultiplyAdd>(), 1.0);
     }
 }

@@ -11,7 +11,9 @@
 //! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
 //! ```
 
-use super::lanes::{AlignedScratch, Float, LANES, Results, is_streamed, load, padded, share};
+use super::lanes::{
+    AlignedScratch, ComputeFloat, LANES, Results, is_streamed, load, padded, share,
+};
 use super::lanes::{corrected_mean, distances, squares, store, sum, total, view};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -35,7 +37,7 @@ struct RowLayout<E> {
 // SAFETY: operands are only read (see `Source`).
 unsafe impl<E> Sync for RowLayout<E> {}
 
-impl<E: Elem<Compute: Float>> RowLayout<E> {
+impl<E: Elem<Compute: ComputeFloat>> RowLayout<E> {
     /// The last `axes` axes make a row.
     fn new(x: Source<'_>, axes: usize) -> RowLayout<E> {
         let split = x.shape.len() - axes;
@@ -134,7 +136,7 @@ struct LayerNormForward<'a, E: Elem> {
     to: usize,
 }
 
-fn forward<E: Elem<Compute: Float>>(
+fn forward<E: Elem<Compute: ComputeFloat>>(
     eps: f64,
     x: Source<'_>,
     w: Source<'_>,
@@ -156,7 +158,7 @@ fn forward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for LayerNormForward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for LayerNormForward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let n = self.x.row.len();
@@ -203,7 +205,7 @@ struct LayerNormBackward<'a, E: Elem> {
     to: usize,
 }
 
-fn backward<E: Elem<Compute: Float>>(
+fn backward<E: Elem<Compute: ComputeFloat>>(
     eps: f64,
     x: Source<'_>,
     w: Source<'_>,
@@ -249,7 +251,7 @@ fn backward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for LayerNormBackward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for LayerNormBackward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let n = self.x.row.len();
@@ -282,7 +284,7 @@ impl<E: Elem<Compute: Float>> SimdTask for LayerNormBackward<'_, E> {
 
 /// Adds a row to `dw` and `db`; returns the sums of `dy · w · x̂` and of `dy · w`.
 #[inline(always)]
-fn sums<C: Float, I: Isa>(
+fn sums<C: ComputeFloat, I: Isa>(
     x: &[C],
     mean: C,
     r: C,

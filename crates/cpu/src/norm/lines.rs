@@ -9,7 +9,7 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{AlignedScratch, Float, Prefetch, Results};
+use super::lanes::{AlignedScratch, ComputeFloat, Prefetch, Results};
 use super::lanes::{is_streamed, load, padded, share, store, view};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -40,12 +40,12 @@ pub(super) trait RowKernel {
     /// The statistics of the whole line `a` (and of the second operand `b`) that each element
     /// needs; `to` is scratch for one value each, and `ahead` the next line, to be prefetched. For
     /// a reduction, the first number is the result.
-    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2];
+    fn row<C: ComputeFloat, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2];
     /// An element of the result, from those of the operands and of scratch.
-    fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
+    fn finish<C: ComputeFloat, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
     /// All of it on `W` lines: element `i` of line `j` is `a[i * W + j]`. The result replaces `a`,
     /// or its first `W` elements.
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], b: &[C]);
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], b: &[C]);
 }
 
 /// Runs `L` over the lines along `axis`. The second operand, if `L` has one, has the shape of `x`.
@@ -78,7 +78,7 @@ struct LineTask<'a, E> {
     to: usize,
 }
 
-fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
+fn lines_as<L: RowKernel, E: Elem<Compute: ComputeFloat>>(
     axis: usize,
     x: Source<'_>,
     second: Source<'_>,
@@ -142,7 +142,7 @@ fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
 
 struct RowTask<'a, L, E>(LineTask<'a, E>, PhantomData<L>);
 
-impl<L: RowKernel, E: Elem<Compute: Float>> SimdTask for RowTask<'_, L, E> {
+impl<L: RowKernel, E: Elem<Compute: ComputeFloat>> SimdTask for RowTask<'_, L, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let LineTask { walk, x, second, out, along, n, inner, from, to, streamed, .. } = self.0;
@@ -199,23 +199,23 @@ struct Columns<'a, E: Elem, const W: usize> {
     compute: fn(&mut [E::Compute], &[E::Compute]),
 }
 
-impl<'a, E: Elem<Compute: Float>, const W: usize> Columns<'a, E, W> {
+impl<'a, E: Elem<Compute: ComputeFloat>, const W: usize> Columns<'a, E, W> {
     fn of<L: RowKernel>(task: LineTask<'a, E>) -> Self {
         let compute = |a: &mut [E::Compute], b: &[E::Compute]| {
-            vectorised(Tile::<L, E::Compute, W> { a, b, line: PhantomData });
+            vectorised(LineTile::<L, E::Compute, W> { a, b, line: PhantomData });
         };
         Columns { task, pad: L::PAD, two: L::TWO, reduce: L::REDUCE, compute }
     }
 }
 
 /// The computation on a tile.
-struct Tile<'a, L, C, const W: usize> {
+struct LineTile<'a, L, C, const W: usize> {
     a: &'a mut [C],
     b: &'a [C],
     line: PhantomData<L>,
 }
 
-impl<L: RowKernel, C: Float, const W: usize> SimdTask for Tile<'_, L, C, W> {
+impl<L: RowKernel, C: ComputeFloat, const W: usize> SimdTask for LineTile<'_, L, C, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         L::columns::<C, I, W>(self.a, self.b);
@@ -256,7 +256,7 @@ unsafe fn load_columns<E: Elem, const W: usize>(
     }
 }
 
-impl<E: Elem<Compute: Float>, const W: usize> SimdTask for Columns<'_, E, W> {
+impl<E: Elem<Compute: ComputeFloat>, const W: usize> SimdTask for Columns<'_, E, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Columns { task, pad, two, reduce, compute } = self;

@@ -3,7 +3,7 @@
 //! A softmax of a line that is −∞ throughout, or has a +∞ or a NaN in it, is NaN, as in the
 //! formula. The log-sum-exp of such lines is −∞, +∞ and NaN, and that of an empty line −∞.
 
-use super::lanes::{Float, Prefetch, dot, exp_sum, larger, largest, shift, sum};
+use super::lanes::{ComputeFloat, Prefetch, dot, exp_sum, larger, largest, shift, sum};
 use super::lines::{RowKernel, lines};
 use crate::operand::{Sink, Source};
 use crate::simd::Isa;
@@ -35,7 +35,7 @@ pub(crate) fn log_sum_exp(axis: usize, x: Source<'_>, out: Sink<'_>) {
 
 /// The largest of each column.
 #[inline(always)]
-fn largest_of<C: Float, const W: usize>(a: &[C]) -> [C; W] {
+fn largest_of<C: ComputeFloat, const W: usize>(a: &[C]) -> [C; W] {
     let mut most = [C::real(f64::NEG_INFINITY); W];
     for a in a.chunks_exact(W) {
         for j in 0..W {
@@ -50,7 +50,7 @@ const PIECE: usize = 64;
 
 /// The sum of each column, in two levels so that the error does not grow with the length.
 #[inline(always)]
-fn sum_of<C: Float, const W: usize>(a: &[C]) -> [C; W] {
+fn sum_of<C: ComputeFloat, const W: usize>(a: &[C]) -> [C; W] {
     let mut sums = [C::default(); W];
     for a in a.chunks(PIECE * W) {
         let mut piece = [C::default(); W];
@@ -74,18 +74,18 @@ impl RowKernel for Softmax {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
+    fn row<C: ComputeFloat, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let most = largest(a);
         [C::real(1.0) / exp_sum::<C, I>(a, most, to, ahead), most]
     }
 
     #[inline(always)]
-    fn finish<C: Float, I: Isa>(_: C, _: C, to: C, [scale, _]: [C; 2]) -> C {
+    fn finish<C: ComputeFloat, I: Isa>(_: C, _: C, to: C, [scale, _]: [C; 2]) -> C {
         to * scale
     }
 
     #[inline(always)]
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
         let most = largest_of::<C, W>(a);
         for a in a.chunks_exact_mut(W) {
             for j in 0..W {
@@ -112,17 +112,17 @@ impl RowKernel for SoftmaxVjp {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(y: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
+    fn row<C: ComputeFloat, I: Isa>(y: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
         [dot::<C, I>(y, dy), C::default()]
     }
 
     #[inline(always)]
-    fn finish<C: Float, I: Isa>(y: C, dy: C, _: C, [mean, _]: [C; 2]) -> C {
+    fn finish<C: ComputeFloat, I: Isa>(y: C, dy: C, _: C, [mean, _]: [C; 2]) -> C {
         y * (dy - mean)
     }
 
     #[inline(always)]
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], b: &[C]) {
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], b: &[C]) {
         let mut mean = [C::default(); W];
         for (y, dy) in a.chunks(PIECE * W).zip(b.chunks(PIECE * W)) {
             let mut piece = [C::default(); W];
@@ -151,18 +151,18 @@ impl RowKernel for LogSoftmax {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
+    fn row<C: ComputeFloat, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let most = largest(a);
         [most, exp_sum::<C, I>(a, most, to, ahead).log::<I>()]
     }
 
     #[inline(always)]
-    fn finish<C: Float, I: Isa>(a: C, _: C, _: C, [most, log]: [C; 2]) -> C {
+    fn finish<C: ComputeFloat, I: Isa>(a: C, _: C, _: C, [most, log]: [C; 2]) -> C {
         (a - most) - log
     }
 
     #[inline(always)]
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
         let most = largest_of::<C, W>(a);
         let mut log = exp_sums_of::<C, I, W>(a, &most);
         for log in &mut log {
@@ -178,7 +178,7 @@ impl RowKernel for LogSoftmax {
 
 /// The sum of `exp(a − shift)` of each column.
 #[inline(always)]
-fn exp_sums_of<C: Float, I: Isa, const W: usize>(a: &[C], shift: &[C; W]) -> [C; W] {
+fn exp_sums_of<C: ComputeFloat, I: Isa, const W: usize>(a: &[C], shift: &[C; W]) -> [C; W] {
     let mut sums = [C::default(); W];
     for a in a.chunks(PIECE * W) {
         let mut piece = [C::default(); W];
@@ -202,17 +202,17 @@ impl RowKernel for LogSoftmaxVjp {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(_: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
+    fn row<C: ComputeFloat, I: Isa>(_: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
         [sum(dy), C::default()]
     }
 
     #[inline(always)]
-    fn finish<C: Float, I: Isa>(y: C, dy: C, _: C, [total, _]: [C; 2]) -> C {
+    fn finish<C: ComputeFloat, I: Isa>(y: C, dy: C, _: C, [total, _]: [C; 2]) -> C {
         dy - y.exp::<I>() * total
     }
 
     #[inline(always)]
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], b: &[C]) {
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], b: &[C]) {
         let total = sum_of::<C, W>(b);
         for (y, dy) in a.chunks_exact_mut(W).zip(b.chunks_exact(W)) {
             for j in 0..W {
@@ -230,18 +230,18 @@ impl RowKernel for LogSumExpRows {
     const REDUCE: bool = true;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
+    fn row<C: ComputeFloat, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let by = shift(largest(a));
         [exp_sum::<C, I>(a, by, to, ahead).log::<I>() + by, by]
     }
 
     #[inline(always)]
-    fn finish<C: Float, I: Isa>(_: C, _: C, _: C, [result, _]: [C; 2]) -> C {
+    fn finish<C: ComputeFloat, I: Isa>(_: C, _: C, _: C, [result, _]: [C; 2]) -> C {
         result
     }
 
     #[inline(always)]
-    fn columns<C: Float, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
+    fn columns<C: ComputeFloat, I: Isa, const W: usize>(a: &mut [C], _: &[C]) {
         let mut by = largest_of::<C, W>(a);
         for by in &mut by {
             *by = shift(*by);

@@ -17,7 +17,7 @@ use super::tiles::load_plain;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::walk::{Axis, Run, Walk};
+use crate::walk::{CollapsedAxis, Run, Walk};
 use pullback_ir::{Scalar, dense_strides};
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -165,8 +165,8 @@ fn dense_rows<T: Copy + Send + Sync>(
     to: &SharedDestination<T>,
 ) {
     /// What is moved at a time. The last part of a row may overlap the one before.
-    type Part = [u8; 32];
-    const PART: usize = size_of::<Part>();
+    type CopyChunk = [u8; 32];
+    const PART: usize = size_of::<CopyChunk>();
     let (inner, next) = (walk.axes()[0], walk.axes()[1]);
     let planes = others(walk, 1);
     let bytes = inner.len * size_of::<T>();
@@ -180,8 +180,8 @@ fn dense_rows<T: Copy + Send + Sync>(
                 let from = from.0.offset(at(0)).cast::<u8>();
                 let to = to.0.offset(at(1)).cast::<u8>();
                 let part = |at: usize| {
-                    let part = from.add(at).cast::<MaybeUninit<Part>>().read_unaligned();
-                    to.add(at).cast::<MaybeUninit<Part>>().write_unaligned(part);
+                    let part = from.add(at).cast::<MaybeUninit<CopyChunk>>().read_unaligned();
+                    to.add(at).cast::<MaybeUninit<CopyChunk>>().write_unaligned(part);
                 };
                 let mut done = 0;
                 while done + PART <= bytes {
@@ -243,7 +243,7 @@ fn short_rows<T: Copy + Send + Sync, const N: usize>(
 /// A walk over all axes but the innermost and another one.
 fn others(walk: &Walk<2>, but: usize) -> Walk<2> {
     let kept = walk.axes().iter().enumerate().filter(|&(d, _)| d != 0 && d != but);
-    let others: SmallVec<[&Axis<2>; 4]> = kept.map(|(_, a)| a).rev().collect();
+    let others: SmallVec<[&CollapsedAxis<2>; 4]> = kept.map(|(_, a)| a).rev().collect();
     let shape: SmallVec<[usize; 4]> = others.iter().map(|a| a.len).collect();
     let strides: [SmallVec<[isize; 4]>; 2] =
         [0, 1].map(|k| others.iter().map(|a| a.strides[k]).collect());

@@ -34,7 +34,7 @@ use crate::elem::Compute;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Level, Map2, Map3, kernel2, kernel3, level};
 use pullback_ir::{Binary, Compare, DType, Unary};
-use tiles::{TILE, Tile, TileSink, TileSource, common_span, direct, few, near, put, split};
+use tiles::{TILE, TileElem, TileSink, TileSource, common_span, direct, few, near, put, split};
 
 /// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
 ///
@@ -227,7 +227,12 @@ impl<T: Copy + Default> Map3 for Select<T> {
 /// written waits for it, longer than a small op takes. `memory_bound` says that the loop is
 /// memory-bound: then large results are streamed. (Compute-bound functions get slower by it: their
 /// stores are no longer hidden.)
-fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: &Source, out: &Sink) {
+fn run1<X: TileElem, Y: TileElem>(
+    kernel: Kernel1<X, Y>,
+    memory_bound: bool,
+    x: &Source,
+    out: &Sink,
+) {
     if let (Some(n), Some(x), true) = (few(out), direct(x), Y::plain(out.dtype)) {
         // SAFETY: the operands have `n` elements, fewer than a block: see `direct`.
         return unsafe { kernel.run(x, out.ptr.cast(), n) };
@@ -238,7 +243,12 @@ fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: &Source,
 /// [`run1`] on operands that are large, strided or of another type than the loop computes in. Apart
 /// from it, as tiles make a large frame.
 #[inline(never)]
-fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
+fn run1_tiles<X: TileElem, Y: TileElem>(
+    kernel: Kernel1<X, Y>,
+    memory_bound: bool,
+    x: Source,
+    out: Sink,
+) {
     let n = out.len();
     if n <= TILE {
         let mut tx = X::tile();
@@ -272,7 +282,7 @@ fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: So
 }
 
 /// Runs a loop over two sources.
-fn run2<A: Tile, B: Tile, Y: Tile>(
+fn run2<A: TileElem, B: TileElem, Y: TileElem>(
     kernel: Kernel2<A, B, Y>,
     memory_bound: bool,
     a: &Source,
@@ -289,7 +299,7 @@ fn run2<A: Tile, B: Tile, Y: Tile>(
 
 /// [`run2`] in tiles: see [`run1_tiles`].
 #[inline(never)]
-fn run2_tiles<A: Tile, B: Tile, Y: Tile>(
+fn run2_tiles<A: TileElem, B: TileElem, Y: TileElem>(
     kernel: Kernel2<A, B, Y>,
     memory_bound: bool,
     a: Source,
@@ -329,7 +339,7 @@ fn run2_tiles<A: Tile, B: Tile, Y: Tile>(
 }
 
 /// Runs a loop over three sources.
-fn run3<A: Tile, B: Tile, C: Tile, Y: Tile>(
+fn run3<A: TileElem, B: TileElem, C: TileElem, Y: TileElem>(
     kernel: Kernel3<A, B, C, Y>,
     a: Source,
     b: Source,

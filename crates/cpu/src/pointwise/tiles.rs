@@ -6,7 +6,7 @@ use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{BLOCK, Isa, Map1, SimdTask, kernel1, level, vectorised};
-use crate::walk::{Axis, Cursor, Walk};
+use crate::walk::{CollapsedAxis, Cursor, Walk};
 use half::{bf16, f16};
 use pullback_ir::{DType, dense_strides};
 use std::marker::PhantomData;
@@ -86,51 +86,51 @@ pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 pub(crate) fn fence() {}
 
 /// Reads `n` elements, `stride` apart, into a tile.
-pub(crate) type Load<T> = unsafe fn(*const u8, isize, usize, *mut T);
+pub(crate) type LoadFn<T> = unsafe fn(*const u8, isize, usize, *mut T);
 /// Writes `n` elements of a tile densely.
-pub(crate) type Store<T> = unsafe fn(*const T, usize, *mut u8);
+pub(crate) type StoreFn<T> = unsafe fn(*const T, usize, *mut u8);
 
 /// A tile on the stack.
 #[repr(align(64))]
-pub(crate) struct Buffer<T>([MaybeUninit<T>; TILE]);
+pub(crate) struct TileBuffer<T>([MaybeUninit<T>; TILE]);
 
 /// Element types of tiles: the compute types, and plain words where values do not matter.
-pub(crate) trait Tile: Copy + Default + Send + Sync + 'static {
+pub(crate) trait TileElem: Copy + Default + Send + Sync + 'static {
     /// Whether elements of this dtype have the same representation in memory and in a tile.
     fn plain(dtype: DType) -> bool;
     /// The function that loads elements of this dtype into a tile.
-    fn load(dtype: DType) -> Load<Self>;
+    fn load(dtype: DType) -> LoadFn<Self>;
     /// The function that stores a tile to elements of this dtype.
-    fn store(dtype: DType) -> Store<Self>;
+    fn store(dtype: DType) -> StoreFn<Self>;
     /// An empty tile.
     #[inline(always)]
-    fn tile() -> Buffer<Self> {
-        Buffer([MaybeUninit::uninit(); TILE])
+    fn tile() -> TileBuffer<Self> {
+        TileBuffer([MaybeUninit::uninit(); TILE])
     }
 }
 
-impl Tile for f64 {
+impl TileElem for f64 {
     #[inline]
     fn plain(_: DType) -> bool {
         true
     }
     #[inline]
-    fn load(_: DType) -> Load<f64> {
+    fn load(_: DType) -> LoadFn<f64> {
         load_plain
     }
     #[inline]
-    fn store(_: DType) -> Store<f64> {
+    fn store(_: DType) -> StoreFn<f64> {
         store_plain
     }
 }
 
-impl Tile for f32 {
+impl TileElem for f32 {
     #[inline]
     fn plain(dtype: DType) -> bool {
         dtype == DType::F32
     }
     #[inline]
-    fn load(dtype: DType) -> Load<f32> {
+    fn load(dtype: DType) -> LoadFn<f32> {
         match dtype {
             DType::BF16 => load::<bf16>,
             DType::F16 => load::<f16>,
@@ -138,7 +138,7 @@ impl Tile for f32 {
         }
     }
     #[inline]
-    fn store(dtype: DType) -> Store<f32> {
+    fn store(dtype: DType) -> StoreFn<f32> {
         match dtype {
             DType::BF16 => store::<bf16>,
             DType::F16 => store::<f16>,
@@ -147,13 +147,13 @@ impl Tile for f32 {
     }
 }
 
-impl Tile for i64 {
+impl TileElem for i64 {
     #[inline]
     fn plain(dtype: DType) -> bool {
         dtype == DType::I64
     }
     #[inline]
-    fn load(dtype: DType) -> Load<i64> {
+    fn load(dtype: DType) -> LoadFn<i64> {
         match dtype {
             DType::I32 => load::<i32>,
             DType::U8 => load::<u8>,
@@ -162,7 +162,7 @@ impl Tile for i64 {
         }
     }
     #[inline]
-    fn store(dtype: DType) -> Store<i64> {
+    fn store(dtype: DType) -> StoreFn<i64> {
         match dtype {
             DType::I32 => store::<i32>,
             DType::U8 => store::<u8>,
@@ -175,17 +175,17 @@ impl Tile for i64 {
 /// Words whose values do not matter: `words!(u8)` is the `impl` for one.
 macro_rules! words {
     ($($T:ty)*) => {$(
-        impl Tile for $T {
+        impl TileElem for $T {
             #[inline]
             fn plain(_: DType) -> bool {
                 true
             }
             #[inline]
-            fn load(_: DType) -> Load<$T> {
+            fn load(_: DType) -> LoadFn<$T> {
                 load_plain
             }
             #[inline]
-            fn store(_: DType) -> Store<$T> {
+            fn store(_: DType) -> StoreFn<$T> {
                 store_plain
             }
         }
@@ -194,9 +194,9 @@ macro_rules! words {
 words!(u8 u16 u32 u64);
 
 /// Widens a storage type.
-struct Widen<S>(PhantomData<S>);
+struct WidenFrom<S>(PhantomData<S>);
 
-impl<S: Elem> Map1 for Widen<S> {
+impl<S: Elem> Map1 for WidenFrom<S> {
     type X = S;
     type Y = S::Compute;
     #[inline(always)]
@@ -206,9 +206,9 @@ impl<S: Elem> Map1 for Widen<S> {
 }
 
 /// Narrows to a storage type.
-struct Narrow<S>(PhantomData<S>);
+struct NarrowTo<S>(PhantomData<S>);
 
-impl<S: Elem> Map1 for Narrow<S> {
+impl<S: Elem> Map1 for NarrowTo<S> {
     type X = S::Compute;
     type Y = S;
     #[inline(always)]
@@ -217,7 +217,7 @@ impl<S: Elem> Map1 for Narrow<S> {
     }
 }
 
-/// [`Load`] with widening.
+/// [`LoadFn`] with widening.
 ///
 /// # Safety
 /// The source elements are readable, the destination has space and does not overlap them.
@@ -226,7 +226,7 @@ unsafe fn load<S: Elem>(from: *const u8, stride: isize, n: usize, to: *mut S::Co
     // SAFETY: guaranteed by the caller.
     unsafe {
         match stride {
-            1 => kernel1::<Widen<S>>(level()).run(from, to, n),
+            1 => kernel1::<WidenFrom<S>>(level()).run(from, to, n),
             0 => {
                 let value = from.read().load();
                 (0..n).for_each(|i| to.add(i).write(value));
@@ -253,7 +253,7 @@ impl<T: Copy> SimdTask for Repeat<T> {
     }
 }
 
-/// [`Load`] of elements as they are.
+/// [`LoadFn`] of elements as they are.
 ///
 /// # Safety
 /// As for [`load`].
@@ -272,16 +272,16 @@ pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usiz
     }
 }
 
-/// [`Store`] with narrowing.
+/// [`StoreFn`] with narrowing.
 ///
 /// # Safety
 /// The source elements are readable, the destination has space and does not overlap them.
 unsafe fn store<S: Elem>(from: *const S::Compute, n: usize, to: *mut u8) {
     // SAFETY: guaranteed by the caller.
-    unsafe { kernel1::<Narrow<S>>(level()).run(from, to.cast(), n) }
+    unsafe { kernel1::<NarrowTo<S>>(level()).run(from, to.cast(), n) }
 }
 
-/// [`Store`] of elements as they are.
+/// [`StoreFn`] of elements as they are.
 ///
 /// # Safety
 /// As for [`store`].
@@ -306,7 +306,7 @@ pub(super) fn few(out: &Sink) -> Option<usize> {
 /// The elements of a source that are in memory as a loop reads them. If there are fewer than a
 /// block, the loop copies them to the stack first, so they may even be those of the sink.
 #[inline(always)]
-pub(super) fn direct<T: Tile>(x: &Source) -> Option<*const T> {
+pub(super) fn direct<T: TileElem>(x: &Source) -> Option<*const T> {
     (T::plain(x.dtype) && x.is_dense()).then_some(x.ptr.cast())
 }
 
@@ -317,11 +317,11 @@ pub(super) fn direct<T: Tile>(x: &Source) -> Option<*const T> {
 /// The source has `n` elements, from 1 to `TILE`, and may overlap `out` only if it is exactly the
 /// same memory.
 #[inline(always)]
-pub(super) unsafe fn near<T: Tile>(
+pub(super) unsafe fn near<T: TileElem>(
     x: Source,
     out: Sink,
     n: usize,
-    tile: &mut Buffer<T>,
+    tile: &mut TileBuffer<T>,
 ) -> Option<*const T> {
     let to = tile.0.as_mut_ptr().cast::<T>();
     let stride = if x.is_dense() {
@@ -345,7 +345,7 @@ pub(super) unsafe fn near<T: Tile>(
 /// # Safety
 /// The sink has `n` elements, from 1 to `TILE`; `f` fills as many.
 #[inline(always)]
-pub(super) unsafe fn put<T: Tile>(out: Sink, n: usize, f: impl FnOnce(*mut T)) {
+pub(super) unsafe fn put<T: TileElem>(out: Sink, n: usize, f: impl FnOnce(*mut T)) {
     if T::plain(out.dtype) {
         return f(out.ptr.cast());
     }
@@ -373,7 +373,7 @@ pub(super) struct TileSource<T> {
     ptr: *const u8,
     size: usize,
     place: SourceLayout,
-    load: Load<T>,
+    load: LoadFn<T>,
     /// Whether elements have the same representation in memory and in a tile.
     plain: bool,
     /// Owns what `ptr` points into, if the source was copied.
@@ -383,7 +383,7 @@ pub(super) struct TileSource<T> {
 // SAFETY: a source is only read, and may be by several threads.
 unsafe impl<T> Sync for TileSource<T> {}
 
-impl<T: Tile> TileSource<T> {
+impl<T: TileElem> TileSource<T> {
     /// Prepares a source that is read while `out` is written.
     #[inline]
     pub(super) fn new(x: Source, out: Sink) -> Self {
@@ -436,12 +436,12 @@ impl<T: Tile> TileSource<T> {
 
     /// Starts reading at `at`.
     #[inline]
-    pub(super) fn start(&self, at: usize) -> Reader<'_, T> {
+    pub(super) fn start(&self, at: usize) -> TileReader<'_, T> {
         let cursor = match &self.place {
             SourceLayout::Strided(walk) => Some(walk.cursor(at)),
             _ => None,
         };
-        Reader { tiles: self, cursor, filled: 0, of: 0 }
+        TileReader { tiles: self, cursor, filled: 0, of: 0 }
     }
 
     /// Whether it has as many different elements as an operation on `n` has.
@@ -450,7 +450,7 @@ impl<T: Tile> TileSource<T> {
             SourceLayout::Direct | SourceLayout::Dense => true,
             SourceLayout::Splat => false,
             SourceLayout::Strided(walk) => {
-                let of = |a: &Axis<1>| if a.strides[0] == 0 { 1 } else { a.len };
+                let of = |a: &CollapsedAxis<1>| if a.strides[0] == 0 { 1 } else { a.len };
                 walk.axes().iter().map(of).product::<usize>() >= n / 2
             }
         }
@@ -458,7 +458,7 @@ impl<T: Tile> TileSource<T> {
 }
 
 /// A feed being read tile by tile, in order.
-pub(super) struct Reader<'a, T> {
+pub(super) struct TileReader<'a, T> {
     tiles: &'a TileSource<T>,
     cursor: Option<Cursor<'a, 1>>,
     /// Elements of the tile that hold one element of the source, and where that is.
@@ -469,7 +469,7 @@ pub(super) struct Reader<'a, T> {
 /// Runs of at least this many elements are tiles of their own, which are not copied.
 const LONG_RUN: usize = 512;
 
-impl<T: Tile> Reader<'_, T> {
+impl<T: TileElem> TileReader<'_, T> {
     /// How many of the next `limit` elements are best read at once.
     #[inline]
     pub(super) fn span(&self, limit: usize) -> usize {
@@ -484,7 +484,12 @@ impl<T: Tile> Reader<'_, T> {
     /// # Safety
     /// They are elements of the source, and follow those of the previous call.
     #[inline]
-    pub(super) unsafe fn tile(&mut self, at: usize, len: usize, tile: &mut Buffer<T>) -> *const T {
+    pub(super) unsafe fn tile(
+        &mut self,
+        at: usize,
+        len: usize,
+        tile: &mut TileBuffer<T>,
+    ) -> *const T {
         let (ptr, size, load) = (self.tiles.ptr, self.tiles.size, self.tiles.load);
         let to = tile.0.as_mut_ptr().cast::<T>();
         // SAFETY: the elements are those of the source; a tile has space for `len`.
@@ -533,13 +538,13 @@ pub(super) struct TileSink<T> {
     plain: bool,
     /// Whether results are written with streaming stores.
     stream: bool,
-    store: Store<T>,
+    store: StoreFn<T>,
 }
 
 // SAFETY: tasks write disjoint ranges.
 unsafe impl<T> Sync for TileSink<T> {}
 
-impl<T: Tile> TileSink<T> {
+impl<T: TileElem> TileSink<T> {
     /// Prepares a sink; with `stream`, large results are streamed.
     #[inline]
     pub(super) fn new(out: Sink, stream: bool) -> Self {
@@ -565,7 +570,7 @@ impl<T: Tile> TileSink<T> {
     pub(super) unsafe fn tiles(
         &self,
         range: Range<usize>,
-        tile: &mut Buffer<T>,
+        tile: &mut TileBuffer<T>,
         mut f: impl FnMut(usize, *mut T, usize, usize) -> usize,
     ) {
         // Streaming stores are aligned.

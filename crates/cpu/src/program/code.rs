@@ -1,14 +1,14 @@
 //! Prepared steps: at run time, only offsets are added to base addresses.
 
-use super::compiler::Compiler;
+use super::compiler::StepCompiler;
 use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Segment};
 use super::{NativeCode, no_memory};
-use crate::collective::{Flight, Landing};
+use crate::collective::{HostFlight, WaitGuard};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
-use crate::region::Kernel;
+use crate::region::RegionKernel;
 use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::Plan;
@@ -36,7 +36,7 @@ pub(super) struct ProgramCode {
     /// Held because `bases` points into it.
     _scratch: Buffer,
     /// The collectives that run beside the steps.
-    flights: Vec<Arc<Flight>>,
+    flights: Vec<Arc<HostFlight>>,
 }
 
 /// Addresses that are filled in before each run.
@@ -71,11 +71,11 @@ pub(super) enum Action {
     Kernel(Op),
     /// A region over dense operands; and its instructions, if it may be joined with other steps.
     Region(
-        Box<Kernel>,
+        Box<RegionKernel>,
         #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] Option<Arc<Region>>,
     ),
     /// The product of the first two operands, and a region over it while it is in cache.
-    AfterDot(Box<Kernel>, Arc<Region>),
+    AfterDot(Box<RegionKernel>, Arc<Region>),
     /// The product of two matrices, added to the sink.
     AddProduct,
     /// Copies, none of which writes what another reads.
@@ -83,9 +83,9 @@ pub(super) enum Action {
     /// A conditional or a loop.
     Flow(Box<FlowStep>),
     /// Starts a collective, which runs beside the steps up to its `Wait`.
-    Start(Arc<CollectiveOp>, Arc<Flight>),
+    Start(Arc<CollectiveOp>, Arc<HostFlight>),
     /// Waits for a collective.
-    Wait(Arc<Flight>),
+    Wait(Arc<HostFlight>),
 }
 
 /// An operand of a step.
@@ -242,7 +242,7 @@ impl KernelCall {
                 sources,
                 |o| o.source(bases),
                 // SAFETY: the plan keeps the memory of both for them alone up to the wait, and
-                // whoever runs steps waits (`Landing`) before the memory of the run goes away.
+                // whoever runs steps waits (`WaitGuard`) before the memory of the run goes away.
                 |x| unsafe { flight.start(op, x, sinks[0].sink(bases)) },
             ),
             Action::Wait(flight) => flight.wait(),
@@ -300,10 +300,10 @@ impl ProgramCode {
             if let Op::Collective(of) = &e.op
                 && of.started
             {
-                flights.push((e.outputs[0], Arc::<Flight>::default()));
+                flights.push((e.outputs[0], Arc::<HostFlight>::default()));
             }
         }
-        let compiler = Compiler { program, plan, flights: &flights };
+        let compiler = StepCompiler { program, plan, flights: &flights };
         let mut constants = allocate("constants", plan.constants)?;
         let mut steps = Vec::new();
         for (e, equation) in program.equations.iter().enumerate() {
@@ -373,7 +373,7 @@ impl ProgramCode {
 
     /// Runs one step, and what it started to its end.
     pub(super) fn run_step(&mut self, i: usize) -> Result<()> {
-        let _landing = Landing(&self.flights);
+        let _landing = WaitGuard(&self.flights);
         match self.steps.get_mut(i) {
             Some(step) => step.run(&self.bases.0),
             None => Err(Error::argument("program", format!("has no step {i}"))),
@@ -420,7 +420,7 @@ impl ProgramCode {
     #[inline]
     pub(super) fn run(&mut self) -> Result<()> {
         // However this ends, nothing uses the memory of the run afterwards.
-        let _landing = Landing(&self.flights);
+        let _landing = WaitGuard(&self.flights);
         let bases = &self.bases.0[..];
         #[cfg(target_arch = "x86_64")]
         if let Some(parts) = &self.parts {

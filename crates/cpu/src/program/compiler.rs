@@ -4,21 +4,21 @@ use super::code::{ARENA, Action, CONSTANTS, FIRST, HOST, KernelCall, StepOperand
 use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight;
-use crate::collective::Flight;
-use crate::region::Kernel;
+use crate::collective::HostFlight;
+use crate::region::RegionKernel;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Load, Op, Program, Region, Result, Spec, Var};
 use std::sync::Arc;
 
 /// Turns equations and their plan into steps.
-pub(super) struct Compiler<'a> {
+pub(super) struct StepCompiler<'a> {
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
     /// The collectives that are started, by their results.
-    pub(super) flights: &'a [(Var, Arc<Flight>)],
+    pub(super) flights: &'a [(Var, Arc<HostFlight>)],
 }
 
-impl Compiler<'_> {
+impl StepCompiler<'_> {
     fn base(&self, base: Base) -> usize {
         match base {
             Base::Arena => ARENA,
@@ -49,7 +49,7 @@ impl Compiler<'_> {
     }
 
     /// The collective that was started with this result.
-    fn flight(&self, v: Var) -> Option<Arc<Flight>> {
+    fn flight(&self, v: Var) -> Option<Arc<HostFlight>> {
         self.flights.iter().find(|(made, _)| *made == v).map(|(_, flight)| flight.clone())
     }
 
@@ -202,7 +202,7 @@ impl Compiler<'_> {
                 let (rest, region) = self.loads(e, region, 2, steps);
                 sources.extend(rest);
                 let sinks = equation.outputs.iter().map(|&v| self.target(v)).collect();
-                let kernel = Box::new(Kernel::new(&region)?);
+                let kernel = Box::new(RegionKernel::new(&region)?);
                 steps.push(step(Action::AfterDot(kernel, region), sources.into(), sinks));
                 return Ok(());
             }
@@ -256,7 +256,7 @@ impl Compiler<'_> {
 
 /// The kernel of a region.
 fn region_action(region: Arc<Region>) -> Result<Action> {
-    let kernel = Box::new(Kernel::new(&region)?);
+    let kernel = Box::new(RegionKernel::new(&region)?);
     #[cfg(target_arch = "x86_64")]
     let small = region.shape.iter().product::<usize>() <= straight::ELEMENTS;
     #[cfg(not(target_arch = "x86_64"))]

@@ -289,7 +289,7 @@ impl Running<'_, '_> {
             }
         };
         let mut layout = location.layout.clone();
-        // The offset may be negative: see `Compiler::operand`.
+        // The offset may be negative: see `StepCompiler::operand`.
         layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
         let copied = run(Checked::copy(&[spec]), &[Input { buffer, layout: &layout, spec }])?;
         Ok(copied.into_iter().next())

@@ -1,6 +1,6 @@
 //! Argmax and argmin.
 
-use super::{Axes, BLOCK, Fold, GRAIN, Max, Min, RESULTS, Shared, fold_run, walk};
+use super::{BLOCK, Fold, GRAIN, Max, Min, RESULTS, Shared, StridedAxes, fold_run, walk};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -31,7 +31,7 @@ fn takes<A: Copy + PartialEq, K: Fold<A>>(new: A, best: A) -> bool {
 
 fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let (len, step) = (x.shape[axis], x.strides[axis]);
-    let kept: Axes =
+    let kept: StridedAxes =
         (0..x.shape.len()).filter(|&d| d != axis).map(|d| (x.shape[d], x.strides[d])).collect();
     let kept = walk(&kept);
     let inner = kept.inner();

@@ -7,14 +7,14 @@
 //! If the product has no parts, or the region needs whole rows, the region runs when the product is
 //! complete.
 
-use super::Kernel;
+use super::RegionKernel;
 use super::exec::{borrowed, give_back};
 use crate::dot::{self, Right};
 use crate::operand::{Sink, Source};
 use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
 use smallvec::SmallVec;
 
-impl Kernel {
+impl RegionKernel {
     /// The product of `a` and `b`, then this kernel, which was made from `region`, with the product
     /// as its first operand and the others after it.
     pub(crate) fn run_after_dot(

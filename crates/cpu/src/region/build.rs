@@ -6,10 +6,10 @@ use super::domain::{PrefetchedOperand, SHORT};
 use super::draft::share_slots;
 use super::exec::{TileScratch, enlarged};
 use super::plan::{
-    CONSTANTS, Draft, Native, ROWS, Ref, RegionPlan, SCRATCH, ScalarStorage, ValueStorage,
+    CONSTANTS, Draft, Native, ROWS, RegionPlan, SCRATCH, ScalarStorage, TableRef, ValueStorage,
 };
 use super::steps::{ReductionStep, TileStep, store};
-use super::{CodegenMode, Fill, Kernel, RowResult, ScratchSizes, TilePass};
+use super::{CodegenMode, Fill, RegionKernel, RowResult, ScratchSizes, TilePass};
 use crate::elem::{Elem, with_elem};
 use crate::reduce::folder;
 use crate::simd::BLOCK;
@@ -58,25 +58,25 @@ struct Slots {
 }
 
 impl Addresses<'_> {
-    fn of(&self, at: ValueStorage, slots: &Slots) -> Ref {
+    fn of(&self, at: ValueStorage, slots: &Slots) -> TableRef {
         match at {
-            ValueStorage::Slot(slot) => Ref { entry: SCRATCH, disp: slots.disp[slot] },
-            ValueStorage::Memory(entry) => Ref { entry, disp: 0 },
-            ValueStorage::Constant(tile) => Ref { entry: CONSTANTS, disp: self.tiles[tile] },
+            ValueStorage::Slot(slot) => TableRef { entry: SCRATCH, disp: slots.disp[slot] },
+            ValueStorage::Memory(entry) => TableRef { entry, disp: 0 },
+            ValueStorage::Constant(tile) => TableRef { entry: CONSTANTS, disp: self.tiles[tile] },
             ValueStorage::One(place) => self.one(place),
         }
     }
 
-    fn one(&self, place: ScalarStorage) -> Ref {
+    fn one(&self, place: ScalarStorage) -> TableRef {
         match place {
-            ScalarStorage::Operand(entry) => Ref { entry, disp: 0 },
-            ScalarStorage::Row(row) => Ref { entry: ROWS, disp: (row * self.row) as u32 },
-            ScalarStorage::Constant(v) => Ref { entry: CONSTANTS, disp: self.cells[v] },
+            ScalarStorage::Operand(entry) => TableRef { entry, disp: 0 },
+            ScalarStorage::Row(row) => TableRef { entry: ROWS, disp: (row * self.row) as u32 },
+            ScalarStorage::Constant(v) => TableRef { entry: CONSTANTS, disp: self.cells[v] },
         }
     }
 
-    fn through(&self) -> Ref {
-        Ref { entry: SCRATCH, disp: self.through }
+    fn through(&self) -> TableRef {
+        TableRef { entry: SCRATCH, disp: self.through }
     }
 }
 
@@ -171,19 +171,19 @@ fn share_prefetches(passes: &mut [TilePass]) {
     }
 }
 
-impl Kernel {
-    /// As [`Kernel::new`], with a given [`CodegenMode`].
-    pub(crate) fn with(region: &Region, how: CodegenMode) -> Result<Kernel> {
-        let mut kernel = Kernel::build(region, how, false)?;
+impl RegionKernel {
+    /// As [`RegionKernel::new`], with a given [`CodegenMode`].
+    pub(crate) fn with(region: &Region, how: CodegenMode) -> Result<RegionKernel> {
+        let mut kernel = RegionKernel::build(region, how, false)?;
         let large = |size: &usize| kernel.domain.len() * size >= STREAM;
         let in_order = kernel.reducing.is_empty() && kernel.domain.run >= kernel.domain.row;
         if how != CodegenMode::Slices && in_order && kernel.output_sizes.iter().any(large) {
-            kernel.streaming = Some(Box::new(Kernel::build(region, how, true)?));
+            kernel.streaming = Some(Box::new(RegionKernel::build(region, how, true)?));
         }
         Ok(kernel)
     }
 
-    fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<Kernel> {
+    fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<RegionKernel> {
         check(region)?;
         #[cfg(target_arch = "x86_64")]
         let target = super::native::NativeTarget::of(how);
@@ -295,7 +295,7 @@ impl Kernel {
             return Err(Error::argument("region", "is too large"));
         }
         let of_outputs = |&v: &usize| plan.values[v].dtype.size();
-        Ok(Kernel {
+        Ok(RegionKernel {
             passes,
             reducing,
             tile,
@@ -405,7 +405,7 @@ impl Addresses<'_> {
             }
             Draft::Store { output, from } => {
                 let dtype = plan.values[region.outputs[*output]].dtype;
-                let to = Ref { entry: plan.output_entry(*output), disp: 0 };
+                let to = TableRef { entry: plan.output_entry(*output), disp: 0 };
                 TileStep::Store {
                     from: self.of(*from, slots),
                     kind: TileKind::of(dtype),
@@ -420,7 +420,7 @@ impl Addresses<'_> {
     }
 
     /// The call that computes a value.
-    fn call(&self, v: usize, from: [Ref; 3], to: Ref, padded: bool) -> Result<TileStep> {
+    fn call(&self, v: usize, from: [TableRef; 3], to: TableRef, padded: bool) -> Result<TileStep> {
         let Inst::Point(op, of) = &self.plan.region.body[v] else {
             return Err(Error::argument("region", format!("value {v} is not pointwise")));
         };
@@ -438,7 +438,7 @@ impl Addresses<'_> {
             match plan.rows[u] {
                 Some(row) => Ok(self.one(ScalarStorage::Row(row))),
                 None => match plan.tiles.iter().position(|&t| t == u) {
-                    Some(tile) => Ok(Ref { entry: CONSTANTS, disp: self.tiles[tile] }),
+                    Some(tile) => Ok(TableRef { entry: CONSTANTS, disp: self.tiles[tile] }),
                     None => Err(Error::argument("region", "a constant has no tile")),
                 },
             }
@@ -456,8 +456,8 @@ impl Addresses<'_> {
         let plan = self.plan;
         let mut buffer = enlarged(Vec::new(), size);
         let base = buffer.as_mut_ptr().cast::<u8>();
-        type Lanes = [u64; BLOCK];
-        let (mut y, mut through): (Lanes, Lanes) = ([0; BLOCK], [0; BLOCK]);
+        type BlockWords = [u64; BLOCK];
+        let (mut y, mut through): (BlockWords, BlockWords) = ([0; BLOCK], [0; BLOCK]);
         for &v in &plan.constants {
             match &plan.region.body[v] {
                 Inst::Literal(value, dtype) => literal(*value, *dtype, &mut y),
@@ -466,7 +466,7 @@ impl Addresses<'_> {
                 | Inst::Index(..)
                 | Inst::Random(..)
                 | Inst::Reduce(..)) => {
-                    let mut x: [Lanes; 3] = [[0; BLOCK]; 3];
+                    let mut x: [BlockWords; 3] = [[0; BLOCK]; 3];
                     for (u, x) in super::plan::operands(inst).iter().zip(&mut x) {
                         // SAFETY: constants are computed in order, so this one is filled; it has 8
                         // bytes.
@@ -475,7 +475,7 @@ impl Addresses<'_> {
                             base.add(cell).cast::<u64>().read()
                         };
                     }
-                    let nowhere = Ref { entry: 0, disp: 0 };
+                    let nowhere = TableRef { entry: 0, disp: 0 };
                     let step = self.call(v, [nowhere; 3], nowhere, true)?;
                     let TileStep::Call { call, .. } = step else { continue };
                     let from = [0, 1, 2].map(|i| x[i].as_ptr().cast::<u8>());

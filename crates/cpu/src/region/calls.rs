@@ -86,7 +86,7 @@ type SliceLoop = Box<dyn Slices>;
 
 /// A pointwise op: one loop, and another where its result must be rounded to a type narrower than
 /// the tile's.
-pub(super) struct Call {
+pub(super) struct SliceCall {
     pub(super) run: SliceLoop,
     pub(super) round: Option<SliceLoop>,
 }
@@ -121,7 +121,7 @@ pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
 
 /// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for
 /// a choice).
-pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
+pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<SliceCall> {
     let l = level();
     let not_pointwise = || Error::argument("region", "an instruction is not pointwise");
     let point = op.pointwise().ok_or_else(not_pointwise)?;
@@ -158,7 +158,7 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
         // Regions read and write memory themselves.
         Pointwise::Copy => return Err(not_pointwise()),
     };
-    Ok(Call { run, round: if exact(point) { None } else { round(to) } })
+    Ok(SliceCall { run, round: if exact(point) { None } else { round(to) } })
 }
 
 /// Whether an op has results of its operands' dtype without rounding.
@@ -172,7 +172,7 @@ fn exact(op: Pointwise) -> bool {
 }
 
 /// The loop of a cast that is not the identity.
-fn change(from: DType, to: DType) -> Call {
+fn change(from: DType, to: DType) -> SliceCall {
     let l = level();
     let (run, rounds): (SliceLoop, bool) = match (TileKind::of(from), TileKind::of(to)) {
         (TileKind::F32, TileKind::F32) => (Box::new(map1!(l, f32, |x| x)), true),
@@ -203,7 +203,7 @@ fn change(from: DType, to: DType) -> Call {
         (TileKind::Bool, TileKind::I64) => (Box::new(map1!(l, u8 => i64, |x| i64::from(x))), false),
         (TileKind::Bool, TileKind::Bool) => (Box::new(map1!(l, u8, |x| x)), false),
     };
-    Call { run, round: if rounds { round(to) } else { None } }
+    SliceCall { run, round: if rounds { round(to) } else { None } }
 }
 
 /// The loop over booleans that a row names: `native` says which functions have one.

@@ -2,7 +2,8 @@
 
 use super::calls::TileKind;
 use super::plan::{
-    Draft, Group, Native, OPERANDS, PlannedPass, RegionPlan, ScalarStorage, ValueStorage, operands,
+    Draft, Native, NativeGroup, OPERANDS, PlannedPass, RegionPlan, ScalarStorage, ValueStorage,
+    operands,
 };
 use pullback_ir::{DType, Inst};
 use smallvec::SmallVec;
@@ -274,7 +275,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
 
     /// The step of values that are native.
     fn group(&mut self, values: &[usize], outlives: &[bool], direct: &[Vec<(usize, bool)>]) {
-        let mut group = Group { values: values.to_vec(), ..Group::default() };
+        let mut group = NativeGroup { values: values.to_vec(), ..NativeGroup::default() };
         let mut seen = vec![false; self.plan.values.len()];
         values.iter().for_each(|&v| seen[v] = true);
         for &v in values {

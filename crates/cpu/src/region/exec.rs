@@ -12,7 +12,7 @@ use super::build::fill;
 use super::domain::{Access, PrefetchedOperand};
 use super::plan::{CONSTANTS, OPERANDS, ROWS, SCRATCH};
 use super::steps::{TileContext, at, store};
-use super::{Kernel, TilePass};
+use super::{RegionKernel, TilePass};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::pointwise::fence;
@@ -29,7 +29,7 @@ thread_local! {
 
 /// The pointers and scratch that one thread uses.
 struct ThreadContext<'a> {
-    kernel: &'a Kernel,
+    kernel: &'a RegionKernel,
     inputs: &'a [Source<'a>],
     outputs: &'a [Sink<'a>],
     table: *mut *mut u8,
@@ -101,7 +101,7 @@ pub(crate) fn release_scratch() {
     drop(all);
 }
 
-impl Kernel {
+impl RegionKernel {
     /// Bytes of all the kept values for `len` elements, each starting on a cache line.
     fn kept_bytes(&self, len: usize) -> usize {
         self.scratch_sizes.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()

@@ -1,9 +1,9 @@
 //! Fused regions on the CPU: many ops in one pass over memory.
 //!
-//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is compiled from it
-//! once and run many times. The domain is processed in tiles of up to 1024 elements; all the
-//! instructions run on a tile while it is in L1, so memory is read and written once, however many
-//! ops there are.
+//! A [`Region`] is a list of instructions over a domain of rows. A [`RegionKernel`] is compiled
+//! from it once and run many times. The domain is processed in tiles of up to 1024 elements; all
+//! the instructions run on a tile while it is in L1, so memory is read and written once, however
+//! many ops there are.
 //!
 //! # The two ways to compute a tile
 //!
@@ -82,7 +82,7 @@ pub(crate) fn native_counts() -> (usize, usize) {
 }
 
 /// A region, ready to run.
-pub(crate) struct Kernel {
+pub(crate) struct RegionKernel {
     domain: Domain,
     passes: Vec<TilePass>,
     reducing: Vec<ReductionStep>,
@@ -110,7 +110,7 @@ pub(crate) struct Kernel {
     streams: bool,
     /// The same kernel with streaming stores: for results so large that they would evict everything
     /// from the caches.
-    streaming: Option<Box<Kernel>>,
+    streaming: Option<Box<RegionKernel>>,
     #[cfg(target_arch = "x86_64")]
     code: Option<std::sync::Arc<native::MachineCode>>,
 }
@@ -128,7 +128,7 @@ struct TilePass {
 
 struct RowResult {
     output: usize,
-    from: plan::Ref,
+    from: plan::TableRef,
     kind: TileKind,
     dtype: DType,
 }
@@ -173,10 +173,10 @@ impl CodegenMode {
     }
 }
 
-impl Kernel {
+impl RegionKernel {
     /// Plans a region, and compiles what can be compiled.
-    pub(crate) fn new(region: &Region) -> Result<Kernel> {
-        Kernel::with(region, CodegenMode::chosen())
+    pub(crate) fn new(region: &Region) -> Result<RegionKernel> {
+        RegionKernel::with(region, CodegenMode::chosen())
     }
 
     /// The machine code that was generated for it, as text.
@@ -188,12 +188,12 @@ impl Kernel {
     }
 
     /// The kernel of a region that runs as an op of its own: planned the first time, and kept.
-    pub(crate) fn kept(region: &Arc<Region>) -> Result<Rc<Kernel>> {
-        type SharedKernel = (Arc<Region>, Rc<Kernel>);
+    pub(crate) fn kept(region: &Arc<Region>) -> Result<Rc<RegionKernel>> {
+        type SharedKernel = (Arc<Region>, Rc<RegionKernel>);
         /// More kernels than programs have composites of one shape.
         const MAX_KEPT: usize = 256;
         thread_local! {
-            static KEPT: RefCell<HashMap<Arc<Region>, Rc<Kernel>>> = RefCell::default();
+            static KEPT: RefCell<HashMap<Arc<Region>, Rc<RegionKernel>>> = RefCell::default();
             /// Also by address: to compare a region takes longer than to run it on few elements.
             /// The region is held, so that no other can have its address.
             static SHARED: RefCell<HashMap<usize, SharedKernel>> = RefCell::default();
@@ -203,7 +203,7 @@ impl Kernel {
             return Ok(kernel);
         }
         let known = KEPT.with_borrow(|kept| kept.get(region).cloned());
-        let kernel = known.map_or_else(|| Kernel::new(region).map(Rc::new), Ok)?;
+        let kernel = known.map_or_else(|| RegionKernel::new(region).map(Rc::new), Ok)?;
         KEPT.with_borrow_mut(|kept| {
             if kept.len() >= MAX_KEPT {
                 kept.clear();

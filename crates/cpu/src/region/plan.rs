@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 
 /// An address: an entry of the table of pointers, and bytes from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Ref {
+pub(super) struct TableRef {
     pub(super) entry: u32,
     pub(super) disp: u32,
 }
@@ -74,14 +74,14 @@ pub(super) enum Draft {
     Expand { from: ScalarStorage, kind: TileKind, to: ValueStorage },
     Copy { value: usize, from: ValueStorage, to: ValueStorage },
     Call { value: usize, from: SmallVec<[ValueStorage; 3]>, to: ValueStorage },
-    Native(Group),
+    Native(NativeGroup),
     Fold { reduce: usize, from: ValueStorage },
     Store { output: usize, from: ValueStorage },
 }
 
 /// Values computed by one native loop.
 #[derive(Default)]
-pub(super) struct Group {
+pub(super) struct NativeGroup {
     /// The values, in order.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) values: Vec<usize>,

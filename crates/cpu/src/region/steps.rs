@@ -1,10 +1,10 @@
 //! The steps on one tile, and how they are run.
 
-use super::calls::{Call, TileKind};
+use super::calls::{SliceCall, TileKind};
 use super::domain::{Access, Domain};
-use super::plan::Ref;
+use super::plan::TableRef;
 use crate::operand::Source;
-use crate::pointwise::tiles::Tile;
+use crate::pointwise::tiles::TileElem;
 use crate::random;
 use crate::reduce::{Folder, Joined};
 use crate::simd::BLOCK;
@@ -14,22 +14,22 @@ use pullback_ir::{DType, Random};
 /// A step over a tile, with addresses.
 pub(super) enum TileStep {
     /// Loads elements of an operand into a tile.
-    Gather { input: usize, dtype: DType, to: Ref },
+    Gather { input: usize, dtype: DType, to: TableRef },
     /// The index along an axis of this many elements, `repeat` times each.
-    Index { len: usize, repeat: usize, dtype: DType, to: Ref },
+    Index { len: usize, repeat: usize, dtype: DType, to: TableRef },
     /// Random numbers.
-    Random { kind: Random, key: usize, dtype: DType, to: Ref, through: Ref },
+    Random { kind: Random, key: usize, dtype: DType, to: TableRef, through: TableRef },
     /// One element for a whole tile, or one for each row of it.
-    Expand { from: Ref, kind: TileKind, row: Option<usize>, to: Ref },
+    Expand { from: TableRef, kind: TileKind, row: Option<usize>, to: TableRef },
     /// A slice kernel. `padded` if all its tiles have space for whole blocks.
-    Call { call: Call, from: [Ref; 3], to: Ref, through: Ref, padded: bool },
+    Call { call: SliceCall, from: [TableRef; 3], to: TableRef, through: TableRef, padded: bool },
     /// A native loop: see [`super::native`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     Native(NativeLoop),
     /// A reduction of the tile.
-    Fold { reduce: usize, from: Ref },
+    Fold { reduce: usize, from: TableRef },
     /// Stores a tile to a result of the same or another type.
-    Store { from: Ref, kind: TileKind, dtype: DType, to: Ref },
+    Store { from: TableRef, kind: TileKind, dtype: DType, to: TableRef },
 }
 
 /// Repeated runs of up to this many elements are copied within the tile.
@@ -52,7 +52,7 @@ pub(super) struct ReductionStep {
     pub(super) size: usize,
     pub(super) dtype: DType,
     /// The row value it computes.
-    pub(super) to: Ref,
+    pub(super) to: TableRef,
 }
 
 impl ReductionStep {
@@ -86,7 +86,7 @@ fn rounded<S: crate::elem::Elem<Compute = f32>>(bits: u64) -> f32 {
 /// # Safety
 /// The table has the entry.
 #[inline(always)]
-pub(super) unsafe fn at(table: *const *mut u8, place: Ref) -> *mut u8 {
+pub(super) unsafe fn at(table: *const *mut u8, place: TableRef) -> *mut u8 {
     // SAFETY: guaranteed by the caller.
     unsafe { (*table.add(place.entry as usize)).wrapping_add(place.disp as usize) }
 }

@@ -5,7 +5,7 @@
 //! are blocked differently, so there a random region has only reductions that do not depend on the
 //! order (of integers), and the float ones have separate tests with a stated bound.
 
-use super::{CodegenMode, Kernel};
+use super::{CodegenMode, RegionKernel};
 use crate::operand::{Sink, Source};
 use crate::run::run_op;
 use crate::{Buffer, Input, par};
@@ -255,7 +255,7 @@ pub(super) fn one_by_one(region: &Region, inputs: &[Dense]) -> Vec<Dense> {
 /// Runs a kernel. `over` names pairs (output, input): the output is written over a copy of the
 /// input.
 pub(super) fn run_kernel(
-    kernel: &Kernel,
+    kernel: &RegionKernel,
     region: &Region,
     inputs: &[Dense],
     over: &[(usize, usize)],
@@ -446,7 +446,7 @@ fn check(made: &Made, ways: &[CodegenMode], threads: &[usize], what: &str) {
     let Made { region, inputs } = made;
     let want: Vec<Vec<u64>> = one_by_one(region, inputs).iter().map(Dense::bits).collect();
     for &how in ways {
-        let kernel = Kernel::with(region, how).expect("a kernel");
+        let kernel = RegionKernel::with(region, how).expect("a kernel");
         for &threads in threads {
             let got = par::with_threads(threads, || run_kernel(&kernel, region, inputs, &[]));
             for (o, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -567,7 +567,7 @@ fn a_result_may_lie_where_an_operand_does() {
         tried += 1;
         let want: Vec<Vec<u64>> = one_by_one(&region, &inputs).iter().map(Dense::bits).collect();
         for how in ways() {
-            let kernel = Kernel::with(&region, how).expect("a kernel");
+            let kernel = RegionKernel::with(&region, how).expect("a kernel");
             let got = run_kernel(&kernel, &region, &inputs, &over);
             let got: Vec<Vec<u64>> = got.iter().map(Dense::bits).collect();
             assert!(got == want, "seed {seed}, {how:?}, {over:?}\n{region}");

@@ -71,10 +71,10 @@ impl Isa for Baseline {
 
 /// Any level with a fused multiply-add.
 #[cfg(any(target_arch = "x86_64", test))]
-pub(crate) struct Fused;
+pub(crate) struct FusedMultiplyAdd;
 
 #[cfg(any(target_arch = "x86_64", test))]
-impl Isa for Fused {
+impl Isa for FusedMultiplyAdd {
     const FMA: bool = true;
 }
 
@@ -83,7 +83,7 @@ impl Isa for Fused {
 ///
 /// ```text
 /// #[target_feature(enable = "avx2,fma")]
-/// unsafe fn avx2(x: &[Self::X], y: &mut [MaybeUninit<Self::Y>]) { loop1::<Self, Fused>(x, y) }
+/// unsafe fn avx2(x: &[Self::X], y: &mut [MaybeUninit<Self::Y>]) { loop1::<Self, FusedMultiplyAdd>(x, y) }
 /// … the same for avx512 and for the baseline …
 /// ```
 ///
@@ -100,14 +100,14 @@ macro_rules! variants {
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma")]
         unsafe fn avx2($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
-            $loop::<Self, Fused>($($x,)* y)
+            $loop::<Self, FusedMultiplyAdd>($($x,)* y)
         }
         /// # Safety
         /// The processor has these features.
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
         unsafe fn avx512($($x: $t,)* y: &mut [MaybeUninit<Self::Y>]) {
-            $loop::<Self, Fused>($($x,)* y)
+            $loop::<Self, FusedMultiplyAdd>($($x,)* y)
         }
     };
 }

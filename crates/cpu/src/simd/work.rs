@@ -6,7 +6,7 @@
 //! on one core while the others waited.
 
 #[cfg(target_arch = "x86_64")]
-use super::Fused;
+use super::FusedMultiplyAdd;
 use super::{Baseline, Isa, by_level, level};
 
 /// A piece of work that is compiled for each instruction set.
@@ -24,7 +24,7 @@ pub(crate) trait SimdTask: Sized {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
     unsafe fn avx2(self) {
-        self.run::<Fused>();
+        self.run::<FusedMultiplyAdd>();
     }
 
     /// # Safety
@@ -32,7 +32,7 @@ pub(crate) trait SimdTask: Sized {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
     unsafe fn avx512(self) {
-        self.run::<Fused>();
+        self.run::<FusedMultiplyAdd>();
     }
 }
 

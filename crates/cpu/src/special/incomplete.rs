@@ -45,7 +45,7 @@ const C3: [f64; 14] = [
 ];
 
 /// What the result is rounded to: how many terms are added, and how exact their factor is.
-trait Accuracy {
+trait SeriesAccuracy {
     /// Terms below this part of their sum are left out.
     const TERM: f64;
     /// Whether x^a is taken from logarithms.
@@ -55,7 +55,7 @@ trait Accuracy {
 /// All bits of f64.
 struct Full;
 
-impl Accuracy for Full {
+impl SeriesAccuracy for Full {
     const TERM: f64 = 1e-17;
     const BY_LOGARITHMS: bool = false;
 }
@@ -63,7 +63,7 @@ impl Accuracy for Full {
 /// As many as decide how an f32 is rounded.
 struct Half;
 
-impl Accuracy for Half {
+impl SeriesAccuracy for Half {
     const TERM: f64 = 1e-9;
     const BY_LOGARITHMS: bool = true;
 }
@@ -113,7 +113,7 @@ fn edge(a: f64, x: f64) -> Option<f64> {
 }
 
 /// P and Q, one of them computed, the other 1 minus it unless it would be small.
-fn both<A: Accuracy>(a: f64, x: f64) -> (f64, f64) {
+fn both<A: SeriesAccuracy>(a: f64, x: f64) -> (f64, f64) {
     let d = (x - a) / a;
     if a > UNIFORM && d.abs() < 0.25 {
         return uniform(a, d);
@@ -146,7 +146,7 @@ fn excess(d: f64) -> f64 {
 }
 
 /// x^a·e^(−x) / Γ(a + 1).
-fn prefactor<A: Accuracy>(a: f64, x: f64) -> f64 {
+fn prefactor<A: SeriesAccuracy>(a: f64, x: f64) -> f64 {
     if a >= 8.0 {
         return (-a * excess((x - a) / a) - stirling(a)).exp() / (2.0 * PI * a).sqrt();
     }
@@ -163,7 +163,7 @@ fn prefactor<A: Accuracy>(a: f64, x: f64) -> f64 {
 }
 
 /// P by Σ xⁿ / ((a + 1)…(a + n)).
-fn series<A: Accuracy>(a: f64, x: f64) -> f64 {
+fn series<A: SeriesAccuracy>(a: f64, x: f64) -> f64 {
     let front = prefactor::<A>(a, x);
     let (mut term, mut sum, mut n) = (1.0, 1.0, a);
     while term > sum * A::TERM {
@@ -175,7 +175,7 @@ fn series<A: Accuracy>(a: f64, x: f64) -> f64 {
 }
 
 /// Q for small a and x: 1 − x^a/Γ(a+1) − a·x^a/Γ(a+1)·Σ (−x)ⁿ/(n!·(a + n)).
-fn small<A: Accuracy>(a: f64, x: f64) -> f64 {
+fn small<A: SeriesAccuracy>(a: f64, x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (1.0, 0.0, 0.0);
     loop {
         n += 1.0;
@@ -191,7 +191,7 @@ fn small<A: Accuracy>(a: f64, x: f64) -> f64 {
 }
 
 /// Q by its continued fraction, evaluated forwards.
-fn fraction<A: Accuracy>(a: f64, x: f64) -> f64 {
+fn fraction<A: SeriesAccuracy>(a: f64, x: f64) -> f64 {
     let tiny = 1e-300;
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / tiny, 1.0 / b);

@@ -17,7 +17,7 @@ use std::hash::{Hash, Hasher};
 
 /// What became of an equation of the program before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RemovedAs {
     /// It is in a region, the one with this number.
     Fused(usize),
     /// Another equation computes the same.
@@ -30,7 +30,7 @@ pub enum Fate {
 
 /// What an equation is, compared with the program before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum EquationChange {
     /// It was there.
     Kept,
     /// It was there, on other operands.
@@ -42,13 +42,13 @@ pub enum State {
 /// What a pass did.
 pub struct Changes {
     /// Of each equation after it.
-    pub states: Vec<State>,
+    pub states: Vec<EquationChange>,
     /// For each equation after it, which one before it is the same.
     pub of: Vec<Option<usize>>,
     /// How many equations stand elsewhere among those that were there before.
     pub moved: usize,
     /// Of equations before it, those that are gone.
-    pub gone: Vec<(usize, Fate)>,
+    pub gone: Vec<(usize, RemovedAs)>,
 }
 
 /// What each equation computes, as a number: of its op and what its operands compute.
@@ -156,12 +156,12 @@ pub fn between(before: &Program, after: &Program) -> Changes {
         }
     }
     let state = |i: usize| match matching.of[i] {
-        None => State::New,
+        None => EquationChange::New,
         // The same key says the same of everything it is computed from.
-        Some(j) if new[i] == old[j] || matching.is_same(i, j) => State::Kept,
-        Some(_) => State::Rewired,
+        Some(j) if new[i] == old[j] || matching.is_same(i, j) => EquationChange::Kept,
+        Some(_) => EquationChange::Rewired,
     };
-    let states: Vec<State> = (0..new.len()).map(state).collect();
+    let states: Vec<EquationChange> = (0..new.len()).map(state).collect();
     let gone = fates(&matching, &states, &old);
     let moved = moved(&matching.of);
     Changes { states, of: matching.of, moved, gone }
@@ -209,7 +209,7 @@ pub fn regions(programs: &[&Program], changes: &[Changes]) -> Vec<Vec<Option<usi
             }
         }
         for (old, fate) in &change.gone {
-            if let (Some(old), Fate::Fused(into)) = (before[*old], fate) {
+            if let (Some(old), RemovedAs::Fused(into)) = (before[*old], fate) {
                 names[old] = later[*into];
             }
         }
@@ -275,12 +275,12 @@ impl NewRegions {
     }
 }
 
-fn fates(matching: &Matching, states: &[State], old: &[u64]) -> Vec<(usize, Fate)> {
+fn fates(matching: &Matching, states: &[EquationChange], old: &[u64]) -> Vec<(usize, RemovedAs)> {
     let (before, after) = (matching.before, matching.after);
     let mut fused = NewRegions::default();
     let regions = after.equations.iter().zip(states).filter_map(|(e, s)| Some((ops_of(&e.op)?, s)));
     for (region, (ops, state)) in regions.enumerate() {
-        let is_new = *state != State::Kept;
+        let is_new = *state != EquationChange::Kept;
         fused.add(region, if is_new { ops } else { Vec::new() });
     }
     let kept: HashSet<u64> =
@@ -298,13 +298,13 @@ fn fates(matching: &Matching, states: &[State], old: &[u64]) -> Vec<(usize, Fate
         // A region that grew takes its ops along.
         let ops = ops_of(&e.op).unwrap_or_else(|| vec![e.op.name().to_string()]);
         let fate = if !needed[j] {
-            Fate::Unused
+            RemovedAs::Unused
         } else if kept.contains(&old[j]) {
-            Fate::Duplicate
+            RemovedAs::Duplicate
         } else if let Some(region) = fused.take(&ops) {
-            Fate::Fused(region)
+            RemovedAs::Fused(region)
         } else {
-            Fate::Replaced
+            RemovedAs::Replaced
         };
         gone.push((j, fate));
     }

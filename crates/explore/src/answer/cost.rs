@@ -6,7 +6,7 @@
 use super::value::number;
 use super::versioned;
 use crate::count;
-use crate::problem::{Answer, Problem};
+use crate::error::{Answer, ExplorerError};
 use pullback::{DType, Key, Spec, Tensor, jvp, trace, vjp};
 use serde_json::{Value, json};
 use std::hint::black_box;
@@ -46,7 +46,7 @@ pub fn answer(body: &Value) -> Answer<Value> {
         let message = format!(
             "`points` must be a list of up to {POINTS} pairs [n, m], each from 1 to {LARGEST}"
         );
-        Problem::request(message).about("points")
+        ExplorerError::request(message).about("points")
     };
     let points = body.get("points").and_then(Value::as_array).ok_or_else(wrong)?;
     if points.is_empty() || points.len() > POINTS {

@@ -4,7 +4,7 @@
 
 use super::cost::least;
 use super::versioned;
-use crate::problem::{Answer, Problem};
+use crate::error::{Answer, ExplorerError};
 use pullback::{
     DType, Key, MemoryBudget, MemoryPhase, MemoryReport, Result, Tensor, checkpoint, memory_report,
 };
@@ -23,14 +23,14 @@ const TRIED: usize = 32;
 const TIMED: Duration = Duration::from_millis(2);
 
 /// A chain of layers.
-struct Chain {
+struct LayerChain {
     weights: Vec<Tensor>,
     x: Tensor,
 }
 
 /// How it is run.
 #[derive(Clone, Copy)]
-enum Way {
+enum MemoryMode {
     Plain,
     Checkpointed(usize),
     Budget(usize),
@@ -48,22 +48,22 @@ pub fn answer(body: &Value) -> Answer<Value> {
         };
         given.filter(|n| (1..=most).contains(n)).ok_or_else(|| {
             let message = format!("`{name}` must be a whole number from 1 to {most}");
-            Problem::request(message).about(name)
+            ExplorerError::request(message).about(name)
         })
     };
     let layers = number("layers", LAYERS, 16)?;
     let (width, batch) = (number("width", WIDTH, 64)?, number("batch", BATCH, 32)?);
     let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
-    let chain = Chain::new(layers as usize, width as usize, batch as usize);
-    let (mut plain, expected) = chain.run(Way::Plain)?;
-    plain["seconds"] = json!(chain.seconds(Way::Plain)?);
+    let chain = LayerChain::new(layers as usize, width as usize, batch as usize);
+    let (mut plain, expected) = chain.run(MemoryMode::Plain)?;
+    plain["seconds"] = json!(chain.seconds(MemoryMode::Plain)?);
     let mut runs = vec![plain];
     let mut others = Vec::new();
     if given("segment") {
-        others.push(Way::Checkpointed(number("segment", layers, 1)? as usize));
+        others.push(MemoryMode::Checkpointed(number("segment", layers, 1)? as usize));
     }
     if given("budget") {
-        others.push(Way::Budget(number("budget", 1 << 32, 1)? as usize));
+        others.push(MemoryMode::Budget(number("budget", 1 << 32, 1)? as usize));
     }
     for way in others {
         let (mut run, gradients) = chain.run(way)?;
@@ -74,7 +74,7 @@ pub fn answer(body: &Value) -> Answer<Value> {
     let mut segments = Vec::new();
     let stride = (layers as usize).div_ceil(TRIED);
     for segment in (1..=layers as usize).step_by(stride) {
-        let (run, gradients) = chain.run(Way::Checkpointed(segment))?;
+        let (run, gradients) = chain.run(MemoryMode::Checkpointed(segment))?;
         same(&expected, &gradients)?;
         segments.push(json!({
             "segment": segment, "peak": run["peak"], "kept": run["kept"],
@@ -86,28 +86,28 @@ pub fn answer(body: &Value) -> Answer<Value> {
     })))
 }
 
-impl Chain {
-    fn new(layers: usize, width: usize, batch: usize) -> Chain {
+impl LayerChain {
+    fn new(layers: usize, width: usize, batch: usize) -> LayerChain {
         let scale = 1.5 / (width as f64).sqrt();
         let weight = |i: usize| {
             let key = Key::new(i as u64 + 1);
             key.uniform([width, width], DType::F32, -scale, scale).requires_grad()
         };
         let x = Key::new(0).uniform([batch, width], DType::F32, -1.0, 1.0);
-        Chain { weights: (0..layers).map(weight).collect(), x }
+        LayerChain { weights: (0..layers).map(weight).collect(), x }
     }
 
     fn layer(x: &Tensor, w: &Tensor) -> Tensor {
         x.matmul(w).tanh()
     }
 
-    fn forward(&self, way: Way) -> Tensor {
+    fn forward(&self, way: MemoryMode) -> Tensor {
         let all = |x: &Tensor, weights: &[Tensor]| {
-            weights.iter().fold(x.clone(), |x, w| Chain::layer(&x, w))
+            weights.iter().fold(x.clone(), |x, w| LayerChain::layer(&x, w))
         };
         match way {
-            Way::Plain | Way::Budget(_) => all(&self.x, &self.weights).sum(),
-            Way::Checkpointed(segment) => {
+            MemoryMode::Plain | MemoryMode::Budget(_) => all(&self.x, &self.weights).sum(),
+            MemoryMode::Checkpointed(segment) => {
                 let segments = self.weights.chunks(segment);
                 let run = |x: Tensor, weights: &[Tensor]| {
                     let weights = weights.to_vec();
@@ -118,15 +118,15 @@ impl Chain {
         }
     }
 
-    fn budget(way: Way) -> Option<MemoryBudget> {
+    fn budget(way: MemoryMode) -> Option<MemoryBudget> {
         match way {
-            Way::Plain | Way::Checkpointed(_) => None,
-            Way::Budget(bytes) => Some(MemoryBudget::new(bytes)),
+            MemoryMode::Plain | MemoryMode::Checkpointed(_) => None,
+            MemoryMode::Budget(bytes) => Some(MemoryBudget::new(bytes)),
         }
     }
 
     /// A forward and a backward pass.
-    fn step(&self, way: Way, budget: Option<&MemoryBudget>) -> Result<()> {
+    fn step(&self, way: MemoryMode, budget: Option<&MemoryBudget>) -> Result<()> {
         self.weights.iter().for_each(Tensor::zero_grad);
         match budget {
             None => self.forward(way).backward(),
@@ -136,16 +136,16 @@ impl Chain {
 
     /// The time of a step: warm, as the first of several ways would look slow else, and without the
     /// report, which costs more than a small op.
-    fn seconds(&self, way: Way) -> Answer<f64> {
+    fn seconds(&self, way: MemoryMode) -> Answer<f64> {
         let mut failed = None;
-        let step = || failed = self.step(way, Chain::budget(way).as_ref()).err();
+        let step = || failed = self.step(way, LayerChain::budget(way).as_ref()).err();
         let seconds = least(TIMED, step).0;
         failed.map_or(Ok(seconds), |error| Err(error.into()))
     }
 
     /// Runs it, and gives the run and its gradients.
-    fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
-        let budget = Chain::budget(way);
+    fn run(&self, way: MemoryMode) -> Answer<(Value, Vec<Tensor>)> {
+        let budget = LayerChain::budget(way);
         let ((), report) = memory_report(|| self.step(way, budget.as_ref()))?;
         let gradients = self.weights.iter().filter_map(Tensor::grad).collect();
         let mut run = timeline(&report);
@@ -154,9 +154,9 @@ impl Chain {
             run["kept"] = json!(budget.used().kept);
         }
         let (name, field, size) = match way {
-            Way::Plain => ("plain", None, 0),
-            Way::Checkpointed(segment) => ("checkpointed", Some("segment"), segment),
-            Way::Budget(bytes) => ("budget", Some("budget"), bytes),
+            MemoryMode::Plain => ("plain", None, 0),
+            MemoryMode::Checkpointed(segment) => ("checkpointed", Some("segment"), segment),
+            MemoryMode::Budget(bytes) => ("budget", Some("budget"), bytes),
         };
         run["name"] = json!(name);
         if let Some(field) = field {
@@ -191,6 +191,6 @@ fn same(a: &[Tensor], b: &[Tensor]) -> Answer {
     let bits = |x: &Tensor| x.to_vec::<f32>().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     match a.len() == b.len() && a.iter().zip(b).all(|(a, b)| bits(a) == bits(b)) {
         true => Ok(()),
-        false => Err(Problem::engine("the gradients of two runs differ: please report this")),
+        false => Err(ExplorerError::engine("the gradients of two runs differ: please report this")),
     }
 }

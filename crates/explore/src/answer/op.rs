@@ -3,9 +3,9 @@
 use super::tape::{Tape, derivative, shaped};
 use super::value::{number, value};
 use super::versioned;
-use crate::expression::Ref;
-use crate::problem::{Answer, Problem};
-use crate::sweep::{self, Alone};
+use crate::error::{Answer, ExplorerError};
+use crate::expression::ValueRef;
+use crate::sweep::{self, IsolatedStep};
 use pullback::{Tensor, catch, jacobian, jvp, vjp};
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const ENTRIES: usize = 4096;
 
 /// A function of several operands, at a point.
-pub struct Point<'a> {
+pub struct EvaluationPoint<'a> {
     /// The function.
     pub call: &'a dyn Fn(&[Tensor]) -> Tensor,
     /// The operands.
@@ -24,7 +24,7 @@ pub struct Point<'a> {
     pub cotangent: &'a Tensor,
 }
 
-impl Point<'_> {
+impl EvaluationPoint<'_> {
     /// `jvp`, `cotangent`, `inner`, and for each operand its Jacobian, its part of J·v and Jᵀ·v.
     ///
     /// # Errors
@@ -80,15 +80,15 @@ pub fn answer(body: &Value) -> Answer<Value> {
     }))?;
     let graph = tape.graph();
     let wanted = body.get("node").and_then(Value::as_u64).map(|id| id as usize);
-    let Some(&Ref::GraphStep(k)) = wanted.and_then(|id| tape.nodes.get(id)) else {
-        return Err(Problem::request("`node` must be the number of an op").about("node"));
+    let Some(&ValueRef::GraphStep(k)) = wanted.and_then(|id| tape.nodes.get(id)) else {
+        return Err(ExplorerError::request("`node` must be the number of an op").about("node"));
     };
     let inputs: Vec<Tensor> =
         graph.arguments().iter().map(|x| x.detach().requires_grad()).collect();
     let values = catch(|| graph.run(&inputs))?;
-    let alone = Alone::new(graph, k, &inputs, &values);
+    let alone = IsolatedStep::new(graph, k, &inputs, &values);
     if alone.at.is_empty() || !tape.sweep.tracked[k] {
-        return Err(Problem::engine("no gradient flows through this op"));
+        return Err(ExplorerError::engine("no gradient flows through this op"));
     }
     let tangents = tangents(&tape, &alone, body)?;
     let cotangent = match body.get("cotangent") {
@@ -96,7 +96,8 @@ pub fn answer(body: &Value) -> Answer<Value> {
         Some(given) => shaped(given, &values[k], "the cotangent", "cotangent")?,
     };
     let call = |x: &[Tensor]| alone.call(x);
-    let point = Point { call: &call, at: &alone.at, tangents: &tangents, cotangent: &cotangent };
+    let point =
+        EvaluationPoint { call: &call, at: &alone.at, tangents: &tangents, cotangent: &cotangent };
     let (rest, mut operands) = point.products()?;
     for (operand, &r) in operands.iter_mut().zip(&alone.real) {
         operand["node"] = json!(tape.id(r));
@@ -116,13 +117,13 @@ pub fn answer(body: &Value) -> Answer<Value> {
 }
 
 /// The directions of a request, or those of the default forward sweep.
-fn tangents(tape: &Tape, alone: &Alone, body: &Value) -> Answer<Vec<Tensor>> {
+fn tangents(tape: &Tape, alone: &IsolatedStep, body: &Value) -> Answer<Vec<Tensor>> {
     let given = match body.get("tangents") {
         None | Some(Value::Null) => None,
         Some(Value::Array(list)) if list.len() == alone.at.len() => Some(list),
         Some(_) => {
             let message = format!("`tangents` must be a list of {}", alone.at.len());
-            return Err(Problem::request(message).about("tangents"));
+            return Err(ExplorerError::request(message).about("tangents"));
         }
     };
     if let Some(list) = given {
@@ -131,10 +132,10 @@ fn tangents(tape: &Tape, alone: &Alone, body: &Value) -> Answer<Vec<Tensor>> {
     }
     let direction = tape.default_direction();
     let (steps, _) = sweep::along(tape.graph(), &direction)?;
-    let of = |(r, x): (&Ref, &Tensor)| match *r {
-        Ref::Input(i) => direction[i].clone().unwrap_or_else(|| x.zeros_like()),
-        Ref::GraphStep(k) => steps[k].clone(),
-        Ref::Constant(_) => x.zeros_like(),
+    let of = |(r, x): (&ValueRef, &Tensor)| match *r {
+        ValueRef::Input(i) => direction[i].clone().unwrap_or_else(|| x.zeros_like()),
+        ValueRef::GraphStep(k) => steps[k].clone(),
+        ValueRef::Constant(_) => x.zeros_like(),
     };
     let all: Vec<Tensor> = alone.real.iter().zip(&alone.at).map(of).collect();
     let still = all.iter().all(is_zero);

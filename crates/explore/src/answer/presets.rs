@@ -3,11 +3,11 @@
 use super::tape::Tape;
 use super::value::{number, text};
 use super::{memory, versioned};
-use crate::problem::{Answer, Problem};
+use crate::error::{Answer, ExplorerError};
 use serde_json::{Value, json};
 
 /// A question.
-struct Preset {
+struct QuestionPreset {
     id: &'static str,
     title: &'static str,
     /// The view that shows it.
@@ -16,43 +16,43 @@ struct Preset {
     state: &'static str,
     question: &'static str,
     choices: &'static [&'static str],
-    reveal: fn(&Value) -> Answer<Reveal>,
+    reveal: fn(&Value) -> Answer<PresetAnswer>,
 }
 
 /// What is right, why, and the numbers that say so.
-struct Reveal {
+struct PresetAnswer {
     answer: usize,
     explanation: String,
     numbers: Vec<(&'static str, f64)>,
 }
 
 #[rustfmt::skip]
-const PRESETS: [Preset; 7] = [
-    Preset { id: "one-pass", title: "One pass, all gradients", view: "reverse",
+const PRESETS: [QuestionPreset; 7] = [
+    QuestionPreset { id: "one-pass", title: "One pass, all gradients", view: "reverse",
         state: r#"{"expression": "a = x*y; b = sin(a); L = a + b", "values": {"x": 2, "y": 3}}"#,
         question: "L = xy + sin(xy) at x = 2, y = 3. How many backward passes does it take to know both ∂L/∂x and ∂L/∂y?",
         choices: &["One", "Two, one for each input", "Three, one for each op"], reveal: one_pass },
-    Preset { id: "reuse", title: "A value used twice", view: "reverse",
+    QuestionPreset { id: "reuse", title: "A value used twice", view: "reverse",
         state: r#"{"expression": "s = x^2; L = s + x", "values": {"x": 3}}"#,
         question: "L = x² + x at x = 3. x is used twice. What is ∂L/∂x?",
         choices: &["6: the gradient of x²", "7: both paths add up", "1: the last use counts"], reveal: reuse },
-    Preset { id: "kink", title: "At a kink", view: "reverse",
+    QuestionPreset { id: "kink", title: "At a kink", view: "reverse",
         state: r#"{"expression": "L = relu(x)", "values": {"x": 0}}"#,
         question: "relu has no derivative at 0. What does the engine give there?",
         choices: &["An error", "1", "0.5", "0"], reveal: kink },
-    Preset { id: "saturated", title: "A saturated unit", view: "reverse",
+    QuestionPreset { id: "saturated", title: "A saturated unit", view: "reverse",
         state: r#"{"expression": "h = tanh(w*x); L = h^2", "values": {"w": 1, "x": 20}}"#,
         question: "h = tanh(20) is 1 to sixteen digits. How large is ∂L/∂w for L = h²?",
         choices: &["About 40, as x is large", "About 1", "0, or next to it"], reveal: saturated },
-    Preset { id: "cancel", title: "Equal and opposite", view: "reverse",
+    QuestionPreset { id: "cancel", title: "Equal and opposite", view: "reverse",
         state: r#"{"expression": "L = sum(softmax(v))", "values": {"v": [1, 2, 3]}}"#,
         question: "L is the sum of a softmax. What is the gradient by its inputs?",
         choices: &["The softmax itself", "All ones", "All zeros"], reveal: cancel },
-    Preset { id: "wide", title: "Many inputs, one result", view: "cost",
+    QuestionPreset { id: "wide", title: "Many inputs, one result", view: "cost",
         state: r#"{"points": [[256, 1]]}"#,
         question: "f: R²⁵⁶ → R. Counted in multiplications, what does the whole gradient cost in reverse mode, compared with f?",
         choices: &["About 256 times as much", "Less than five times as much", "Less than f itself"], reveal: wide },
-    Preset { id: "segments", title: "How long a segment", view: "memory",
+    QuestionPreset { id: "segments", title: "How long a segment", view: "memory",
         state: r#"{"layers": 36, "width": 64, "batch": 32, "segment": 6, "budget": null}"#,
         question: "A chain of 36 layers is checkpointed in segments of equal length. Which length has the lowest peak?",
         choices: &["1: keep the input of every layer", "About 6", "36: keep nothing"], reveal: segments },
@@ -60,7 +60,7 @@ const PRESETS: [Preset; 7] = [
 
 /// All questions, without what is right.
 pub fn list() -> Vec<Value> {
-    let shown = |p: &Preset| {
+    let shown = |p: &QuestionPreset| {
         json!({
             "id": p.id, "title": p.title, "view": p.view, "state": state(p),
             "question": p.question, "choices": p.choices,
@@ -74,7 +74,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|preset| preset.id)
 }
 
-fn state(preset: &Preset) -> Value {
+fn state(preset: &QuestionPreset) -> Value {
     serde_json::from_str(preset.state).unwrap_or_default()
 }
 
@@ -87,7 +87,7 @@ pub fn answer(body: &Value) -> Answer<Value> {
     let Some(preset) = PRESETS.iter().find(|preset| Some(preset.id) == id) else {
         let names: Vec<&str> = names().collect();
         return Err(
-            Problem::request(format!("`id` must be one of {}", names.join(", "))).about("id")
+            ExplorerError::request(format!("`id` must be one of {}", names.join(", "))).about("id")
         );
     };
     let found = (preset.reveal)(&state(preset))?;
@@ -108,14 +108,14 @@ fn gradient(state: &Value) -> Answer<Vec<f64>> {
 }
 
 /// Nothing else is right: then the engine does not do what the question assumes.
-fn unexpected(x: f64) -> Problem {
-    Problem::engine(format!("the engine gives {x}, which is none of the choices"))
+fn unexpected(x: f64) -> ExplorerError {
+    ExplorerError::engine(format!("the engine gives {x}, which is none of the choices"))
 }
 
-fn one_pass(state: &Value) -> Answer<Reveal> {
+fn one_pass(state: &Value) -> Answer<PresetAnswer> {
     let tape = Tape::of(state)?;
     let g: Vec<f64> = tape.sweep.gradient.iter().map(|g| g.to_f64_vec()[0]).collect();
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer: 0,
         explanation: format!(
             "One sweep over the {} ops filled both registers: {} and {}. Its cost does not depend on the number of inputs.",
@@ -127,15 +127,15 @@ fn one_pass(state: &Value) -> Answer<Reveal> {
     })
 }
 
-fn reuse(state: &Value) -> Answer<Reveal> {
+fn reuse(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let answer = [6.0, 7.0, 1.0].iter().position(|&x| x == g).ok_or_else(|| unexpected(g))?;
     let explanation =
         "Each use adds its contribution to the register of x: 6 by the square, and 1 directly.";
-    Ok(Reveal { answer, explanation: explanation.into(), numbers: vec![("∂L/∂x", g)] })
+    Ok(PresetAnswer { answer, explanation: explanation.into(), numbers: vec![("∂L/∂x", g)] })
 }
 
-fn kink(state: &Value) -> Answer<Reveal> {
+fn kink(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let values = [f64::NAN, 1.0, 0.5, 0.0];
     let answer = values.iter().position(|&x| x == g).ok_or_else(|| unexpected(g))?;
@@ -143,10 +143,10 @@ fn kink(state: &Value) -> Answer<Reveal> {
         "By convention it is {}: one of the slopes on either side. docs/conventions.md lists the choice for every kink.",
         text(g)
     );
-    Ok(Reveal { answer, explanation, numbers: vec![("∂L/∂x", g)] })
+    Ok(PresetAnswer { answer, explanation, numbers: vec![("∂L/∂x", g)] })
 }
 
-fn saturated(state: &Value) -> Answer<Reveal> {
+fn saturated(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?[0];
     let answer = match g.abs() {
         g if g > 10.0 => 0,
@@ -157,10 +157,10 @@ fn saturated(state: &Value) -> Answer<Reveal> {
         "The local derivative of tanh is 1 − h², which is next to nothing there, and everything behind it is multiplied by it: {}.",
         text(g)
     );
-    Ok(Reveal { answer, explanation, numbers: vec![("∂L/∂w", g)] })
+    Ok(PresetAnswer { answer, explanation, numbers: vec![("∂L/∂w", g)] })
 }
 
-fn cancel(state: &Value) -> Answer<Reveal> {
+fn cancel(state: &Value) -> Answer<PresetAnswer> {
     let g = gradient(state)?;
     let largest = g.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let answer = if largest < 1e-12 {
@@ -172,14 +172,14 @@ fn cancel(state: &Value) -> Answer<Reveal> {
     };
     let explanation =
         "A softmax always sums to 1, so no input can change the sum: the contributions cancel.";
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: explanation.into(),
         numbers: vec![("largest |∂L/∂v|", largest)],
     })
 }
 
-fn wide(state: &Value) -> Answer<Reveal> {
+fn wide(state: &Value) -> Answer<PresetAnswer> {
     let measured = super::cost::answer(state)?;
     let point = &measured["points"][0];
     let ratio = point["counted_ratio"].as_f64().unwrap_or(f64::NAN);
@@ -190,7 +190,7 @@ fn wide(state: &Value) -> Answer<Reveal> {
     };
     let forward = point["counted"]["forward"].as_f64().unwrap_or(f64::NAN);
     let function = point["counted"]["function"].as_f64().unwrap_or(f64::NAN);
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: format!(
             "{} times as many multiplications as f, for 256 derivatives. Forward mode needs {} times as many: a pass for each input.",
@@ -201,7 +201,7 @@ fn wide(state: &Value) -> Answer<Reveal> {
     })
 }
 
-fn segments(state: &Value) -> Answer<Reveal> {
+fn segments(state: &Value) -> Answer<PresetAnswer> {
     let measured = memory::answer(state)?;
     let empty = Vec::new();
     let tried = measured["segments"].as_array().unwrap_or(&empty);
@@ -217,7 +217,7 @@ fn segments(state: &Value) -> Answer<Reveal> {
         let found = tried.iter().find(|s| s["segment"].as_u64() == Some(n));
         found.map_or(f64::NAN, |s| peak(s) as f64)
     };
-    Ok(Reveal {
+    Ok(PresetAnswer {
         answer,
         explanation: format!(
             "The lowest peak was at length {best}. Short segments keep many inputs, long ones recompute a long stretch at once; the two balance near √36."

@@ -23,7 +23,7 @@ pub fn of_step(tape: &Tape, k: usize) -> Primitives {
         .iter()
         .map(|&r| {
             let x = tape.value(r).deep_clone();
-            let constant = matches!(r, crate::expression::Ref::Constant(_));
+            let constant = matches!(r, crate::expression::ValueRef::Constant(_));
             if constant || !x.dtype().is_float() { x } else { x.requires_grad() }
         })
         .collect();
@@ -44,7 +44,7 @@ fn listed(tape: &Tape, k: usize, recording: &Recording) -> Primitives {
         let label = recording.nodes[node].label.map(|label| &recording.labels[label as usize]);
         match label.and_then(|label| label.parse::<usize>().ok()) {
             Some(place) => Some(tape.id(step.operands[place])),
-            None => (node == last).then(|| tape.id(crate::expression::Ref::GraphStep(k))),
+            None => (node == last).then(|| tape.id(crate::expression::ValueRef::GraphStep(k))),
         }
     };
     let (mut primitives, mut saved, mut families) = (Vec::new(), Vec::new(), Vec::new());

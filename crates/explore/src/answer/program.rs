@@ -3,11 +3,11 @@
 //! What each pass changed is in `changes.rs`. The code of a region is what the compiler generated
 //! for this machine: the last stage is prepared here, as a call would, and listed.
 
-use super::changes::{self, Changes, Fate, State};
-use super::subject::Subject;
+use super::changes::{self, Changes, EquationChange, RemovedAs};
+use super::subject::EvaluatedExpression;
 use super::versioned;
+use crate::error::{Answer, ExplorerError};
 use crate::explorer::Explorer;
-use crate::problem::{Answer, Problem};
 use pullback::record_file::family;
 use pullback::{Op, Program, Specialised, Tensor, jit, native_code, value_and_grad};
 use pullback_ir::pass::Target;
@@ -31,7 +31,7 @@ pub struct Compiled {
     /// The program after each pass, the first as traced.
     pub stages: Vec<(String, Program)>,
     /// What the compiler says about it, where it was compiled here.
-    pub made: Option<Specialised>,
+    pub specialisation: Option<Specialised>,
 }
 
 /// `POST /api/program`.
@@ -40,19 +40,19 @@ pub struct Compiled {
 /// If the request is invalid, or it cannot be compiled.
 pub fn answer(explorer: &Explorer, body: &Value) -> Answer<Value> {
     match body.get("model") {
-        None | Some(Value::Null) => shown(&expression(&Subject::of(body)?)?),
+        None | Some(Value::Null) => as_json(&expression(&EvaluatedExpression::of(body)?)?),
         Some(Value::String(name)) if explorer.models.0.contains(&&name[..]) => {
-            shown(&(explorer.models.1)(name)?)
+            as_json(&(explorer.models.1)(name)?)
         }
         Some(_) => {
             let names = explorer.models.0.join(", ");
-            Err(Problem::request(format!("`model` must be one of {names}")).about("model"))
+            Err(ExplorerError::request(format!("`model` must be one of {names}")).about("model"))
         }
     }
 }
 
 /// An expression and its gradient.
-fn expression(subject: &Subject) -> Answer<Compiled> {
+fn expression(subject: &EvaluatedExpression) -> Answer<Compiled> {
     let graph = &subject.graph;
     let inputs = graph.arguments();
     let f = jit(|x: &Vec<Tensor>| value_and_grad(|x: &Vec<Tensor>| graph.value(x).sum())(x));
@@ -61,7 +61,7 @@ fn expression(subject: &Subject) -> Answer<Compiled> {
     Ok(Compiled {
         what: format!("{} with its gradient", graph.source),
         stages: stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect(),
-        made: f.explain().specialisations.pop(),
+        specialisation: f.explain().specialisations.pop(),
     })
 }
 
@@ -69,10 +69,10 @@ fn expression(subject: &Subject) -> Answer<Compiled> {
 ///
 /// # Errors
 /// If a program is invalid.
-pub fn shown(compiled: &Compiled) -> Answer<Value> {
+pub fn as_json(compiled: &Compiled) -> Answer<Value> {
     let programs: Vec<&Program> = compiled.stages.iter().map(|(_, program)| program).collect();
     let Some(last) = programs.last().copied() else {
-        return Err(Problem::file("there is no program in it"));
+        return Err(ExplorerError::file("there is no program in it"));
     };
     for program in &programs {
         program.verify_deeply()?;
@@ -83,12 +83,13 @@ pub fn shown(compiled: &Compiled) -> Answer<Value> {
     let mut stages = Vec::new();
     for (i, (name, _)) in compiled.stages.iter().enumerate() {
         let pass = i.checked_sub(1).map(|before| (programs[before], &changes[before]));
-        let seconds = i.checked_sub(1).and_then(|i| compiled.made.as_ref()?.passes.get(i));
+        let seconds =
+            i.checked_sub(1).and_then(|i| compiled.specialisation.as_ref()?.passes.get(i));
         let seconds = seconds.map_or(0.0, |p| p.3.as_secs_f64());
         stages.push(stage(name, programs[i], pass, &numbers[i], seconds));
     }
     let kernels: Vec<Value> = compiled
-        .made
+        .specialisation
         .iter()
         .flat_map(|made| &made.kernels)
         .map(|(name, count)| json!({ "name": name, "count": count }))
@@ -101,7 +102,7 @@ pub fn shown(compiled: &Compiled) -> Answer<Value> {
         .collect();
     Ok(versioned(json!({
         "title": compiled.what, "inputs": inputs, "stages": stages, "regions": regions(last),
-        "kernels": kernels, "arena": arena(last, compiled.made.as_ref())?,
+        "kernels": kernels, "arena": arena(last, compiled.specialisation.as_ref())?,
     })))
 }
 
@@ -128,7 +129,7 @@ fn stage(
 ) -> Value {
     let states = match pass {
         Some((_, changes)) => changes.states.clone(),
-        None => vec![State::New; program.equations.len()],
+        None => vec![EquationChange::New; program.equations.len()],
     };
     let (before, gone) = (pass.map(|(before, _)| before), pass.map_or(&[][..], |(_, c)| &c.gone));
     let moved = pass.map_or(0, |(_, changes)| changes.moved);
@@ -143,30 +144,32 @@ fn stage(
             "spec": e.outputs.first().map(|&v| program.spec(v).to_string()),
             "line": e.at.map(|at| at.to_string()),
             "state": match state {
-                State::Kept => "kept",
-                State::Rewired => "rewired",
-                State::New => "new",
+                EquationChange::Kept => "kept",
+                EquationChange::Rewired => "rewired",
+                EquationChange::New => "new",
             },
             "region": mine,
         }));
     }
-    let count = |wanted: State| states.iter().filter(|state| **state == wanted).count();
-    let fate = |wanted: &dyn Fn(Fate) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
-    let (added, rewired) = (count(State::New), count(State::Rewired));
+    let count = |wanted: EquationChange| states.iter().filter(|state| **state == wanted).count();
+    let fate = |wanted: &dyn Fn(RemovedAs) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
+    let (added, rewired) = (count(EquationChange::New), count(EquationChange::Rewired));
     let unchanged = before.is_some() && added + rewired + moved + gone.len() == 0;
     let mut into: Vec<usize> = gone
         .iter()
-        .filter_map(|(_, fate)| if let Fate::Fused(region) = fate { Some(*region) } else { None })
+        .filter_map(
+            |(_, fate)| if let RemovedAs::Fused(region) = fate { Some(*region) } else { None },
+        )
         .collect();
     into.sort_unstable();
     into.dedup();
     let shown = gone.iter().take(LISTED).filter_map(|&(i, fate)| {
         let before = before?;
         let (how, region) = match fate {
-            Fate::Fused(region) => ("fused", numbers[region]),
-            Fate::Duplicate => ("duplicate", None),
-            Fate::Unused => ("unused", None),
-            Fate::Replaced => ("replaced", None),
+            RemovedAs::Fused(region) => ("fused", numbers[region]),
+            RemovedAs::Duplicate => ("duplicate", None),
+            RemovedAs::Unused => ("unused", None),
+            RemovedAs::Replaced => ("replaced", None),
         };
         let text = text(before, &before.equations[i]);
         Some(json!({ "text": text, "how": how, "region": region }))
@@ -175,9 +178,9 @@ fn stage(
         "name": name, "before": before.map_or(0, |before| before.equations.len()),
         "after": program.equations.len(), "seconds": seconds,
         "added": added, "rewired": rewired, "moved": moved, "removed": gone.len(),
-        "fused": fate(&|f| matches!(f, Fate::Fused(_))), "into": into.len(),
-        "duplicate": fate(&|f| f == Fate::Duplicate), "unused": fate(&|f| f == Fate::Unused),
-        "replaced": fate(&|f| f == Fate::Replaced), "unchanged": unchanged,
+        "fused": fate(&|f| matches!(f, RemovedAs::Fused(_))), "into": into.len(),
+        "duplicate": fate(&|f| f == RemovedAs::Duplicate), "unused": fate(&|f| f == RemovedAs::Unused),
+        "replaced": fate(&|f| f == RemovedAs::Replaced), "unchanged": unchanged,
         "equations": if unchanged { Vec::new() } else { equations },
         "gone": shown.collect::<Vec<_>>(),
         "left_out": program.equations.len().saturating_sub(LISTED),

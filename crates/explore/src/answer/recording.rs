@@ -1,11 +1,11 @@
 //! The views of a recording.
 
-use super::op::Point;
+use super::op::EvaluationPoint;
 use super::program::{self, Compiled};
 use super::value::{described, number, stats, text};
 use super::versioned;
-use crate::problem::{Answer, Problem, ProblemKind};
-use pullback::record_file::{Moment, NodeKind, RecordedNode, Recording, Sampled, Stats};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
+use pullback::record_file::{NodeKind, RecordedNode, RecordedOp, Recording, Sampled, Stats};
 use pullback::{Op, Program, Spec, Tensor, catch, trace, try_apply};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -22,7 +22,7 @@ const GRADIENTS: usize = 4096;
 const ENTRIES: usize = 4000;
 
 /// A recording that was opened.
-pub struct Opened {
+pub struct OpenedRecording {
     /// The name of the file.
     pub title: String,
     /// Its length.
@@ -38,33 +38,37 @@ pub struct Opened {
     visits: Vec<Option<usize>>,
 }
 
-impl Opened {
+impl OpenedRecording {
     /// Opens a file.
     ///
     /// # Errors
     /// If it cannot be read, or is no recording.
-    pub fn file(path: &Path) -> Answer<Opened> {
+    pub fn file(path: &Path) -> Answer<OpenedRecording> {
         let broken = |error: std::io::Error| {
-            Problem::file(format!("{} cannot be read: {error}", path.display()))
+            ExplorerError::file(format!("{} cannot be read: {error}", path.display()))
         };
         let length = std::fs::metadata(path).map_err(broken)?.len();
         if length > pullback::record_file::MAX_BYTES as u64 {
             let most = pullback::record_file::MAX_BYTES;
-            return Err(Problem::file(format!("{} is larger than {most} bytes", path.display())));
+            return Err(ExplorerError::file(format!(
+                "{} is larger than {most} bytes",
+                path.display()
+            )));
         }
         let bytes = std::fs::read(path).map_err(broken)?;
         let title =
             path.file_name().map_or("recording".into(), |n| n.to_string_lossy().to_string());
-        Opened::bytes(title, &bytes)
-            .map_err(|problem| Problem::file(format!("{}: {}", path.display(), problem.message)))
+        OpenedRecording::bytes(title, &bytes).map_err(|problem| {
+            ExplorerError::file(format!("{}: {}", path.display(), problem.message))
+        })
     }
 
     /// Opens the bytes of a file.
     ///
     /// # Errors
     /// If they are no recording.
-    pub fn bytes(title: String, bytes: &[u8]) -> Answer<Opened> {
-        let recording = Recording::from_bytes(bytes).map_err(Problem::file)?;
+    pub fn bytes(title: String, bytes: &[u8]) -> Answer<OpenedRecording> {
+        let recording = Recording::from_bytes(bytes).map_err(ExplorerError::file)?;
         let mut uses = vec![0; recording.nodes.len()];
         recording.nodes.iter().flat_map(|n| &n.operands).for_each(|&o| uses[o as usize] += 1);
         let mut visits = vec![None; recording.nodes.len()];
@@ -72,7 +76,7 @@ impl Opened {
             visits[visit.node as usize] = Some(i);
         }
         let (parts, places) = tree(&recording.parts);
-        Ok(Opened { title, bytes: bytes.len(), recording, parts, places, uses, visits })
+        Ok(OpenedRecording { title, bytes: bytes.len(), recording, parts, places, uses, visits })
     }
 
     /// How many nodes there are.
@@ -118,12 +122,14 @@ impl Opened {
             "/api/recording/op" => self.op(self.id(query)?),
             "/api/recording/memory" => Ok(self.memory()),
             "/api/recording/program" => self.program(),
-            _ => Err(Problem::new(ProblemKind::NotFound, format!("there is no {path}"))),
+            _ => {
+                Err(ExplorerError::new(ExplorerErrorKind::NotFound, format!("there is no {path}")))
+            }
         }
     }
 
     fn id(&self, query: &str) -> Answer<usize> {
-        let wrong = || Problem::request("`id` must be the number of a node").about("id");
+        let wrong = || ExplorerError::request("`id` must be the number of a node").about("id");
         parameter(query, "id")?.filter(|&id| id < self.nodes()).ok_or_else(wrong)
     }
 
@@ -347,29 +353,31 @@ impl Opened {
     fn op(&self, id: usize) -> Answer<Value> {
         let node = &self.recording.nodes[id];
         let large = || {
-            Problem::engine(
+            ExplorerError::engine(
                 "the recording has statistics of its operands alone: they are too large",
             )
         };
         let Some(number) = node.op else {
-            return Err(Problem::request("`id` must be the number of an op").about("id"));
+            return Err(ExplorerError::request("`id` must be the number of an op").about("id"));
         };
         let op: Op = self.recording.ops[number as usize]
             .parse()
-            .map_err(|_| Problem::engine("this op cannot be run alone"))?;
+            .map_err(|_| ExplorerError::engine("this op cannot be run alone"))?;
         let whole = |id: u32| -> Answer<Tensor> {
             let node = &self.recording.nodes[id as usize];
             let values = match &node.value {
                 Sampled::Whole(values) => values,
                 Sampled::Stats(_) => return Err(large()),
                 Sampled::Unknown => {
-                    return Err(Problem::engine("the recording does not have its operands"));
+                    return Err(ExplorerError::engine("the recording does not have its operands"));
                 }
             };
             let (spec, shape) = self.spec(node);
             let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
             if shape.iter().try_fold(1usize, |n, &m| n.checked_mul(m)) != Some(values.len()) {
-                return Err(Problem::file("a recorded value does not have the shape of its spec"));
+                return Err(ExplorerError::file(
+                    "a recorded value does not have the shape of its spec",
+                ));
             }
             let x = Tensor::from_vec(values.clone(), shape);
             let dtype = spec.split('[').next().unwrap_or_default();
@@ -398,7 +406,7 @@ impl Opened {
         let at: Vec<Tensor> = real.iter().map(|&i| operands[i].clone()).collect();
         let result = catch(|| call(&at))?;
         if !result.dtype().is_float() || at.is_empty() || result.len() > 4096 {
-            return Err(Problem::engine("no gradient flows through this op"));
+            return Err(ExplorerError::engine("no gradient flows through this op"));
         }
         let cotangent = match &node.gradient {
             Some(Sampled::Whole(g)) if g.len() == result.len() && g.iter().any(|&v| v != 0.0) => {
@@ -407,7 +415,8 @@ impl Opened {
             _ => result.ones_like(),
         };
         let tangents: Vec<Tensor> = at.iter().map(Tensor::ones_like).collect();
-        let point = Point { call: &call, at: &at, tangents: &tangents, cotangent: &cotangent };
+        let point =
+            EvaluationPoint { call: &call, at: &at, tangents: &tangents, cotangent: &cotangent };
         let (rest, mut shown) = point.products()?;
         for (operand, &i) in shown.iter_mut().zip(&real) {
             let of = node.operands[i] as usize;
@@ -427,7 +436,7 @@ impl Opened {
     /// runs, and it is no loop, whose length nothing bounds.
     fn check_size(&self, op: &Op, operands: &[Tensor]) -> Answer {
         if let "flow" | "custom" | "region" | "collective" = pullback::record_file::family(op) {
-            return Err(Problem::engine(
+            return Err(ExplorerError::engine(
                 "this op contains others or needs other workers, and is not run alone",
             ));
         }
@@ -444,7 +453,7 @@ impl Opened {
             count.is_none_or(|count| count > 4096)
         };
         match program.specs.iter().any(large) {
-            true => Err(Problem::limit("the results of this op are too large to be shown")),
+            true => Err(ExplorerError::limit("the results of this op are too large to be shown")),
             false => Ok(()),
         }
     }
@@ -476,21 +485,24 @@ impl Opened {
 
     fn program(&self) -> Answer<Value> {
         if !self.has_program() {
-            return Err(Problem::new(ProblemKind::NotFound, "the recording has no program in it"));
+            return Err(ExplorerError::new(
+                ExplorerErrorKind::NotFound,
+                "the recording has no program in it",
+            ));
         }
         let mut stages = Vec::new();
         for (name, text) in &self.recording.stages {
             let program: Program = text.parse().map_err(|error| {
-                Problem::file(format!("the stage `{name}` is invalid: {error}"))
+                ExplorerError::file(format!("the stage `{name}` is invalid: {error}"))
             })?;
             stages.push((name.clone(), program));
         }
-        program::shown(&Compiled { what: self.title.clone(), stages, made: None })
+        program::as_json(&Compiled { what: self.title.clone(), stages, specialisation: None })
     }
 }
 
 /// How long the ops took: the time between them is mostly that of recording.
-fn seconds(moments: &[Moment]) -> f64 {
+fn seconds(moments: &[RecordedOp]) -> f64 {
     moments.iter().map(|m| m.nanos as f64 * 1e-9).sum()
 }
 
@@ -536,7 +548,7 @@ fn parameter(query: &str, name: &str) -> Answer<Option<usize>> {
         None => Ok(None),
         Some(Ok(n)) => Ok(Some(n)),
         Some(Err(_)) => {
-            Err(Problem::request(format!("`{name}` must be a whole number")).about(name))
+            Err(ExplorerError::request(format!("`{name}` must be a whole number")).about(name))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::value::number;
 use super::versioned;
-use crate::problem::{Answer, Problem};
+use crate::error::{Answer, ExplorerError};
 use pullback_nn::train::{LayerRow, read_layers, read_log};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub fn is_run(folder: &Path) -> bool {
 pub fn answer(folder: &Path) -> Answer<Value> {
     let title = folder.file_name().map_or("run".into(), |name| name.to_string_lossy().to_string());
     let log = checked(folder, LOG)?;
-    let rows = read_log(&log).map_err(Problem::from)?;
+    let rows = read_log(&log).map_err(ExplorerError::from)?;
     let mut series: BTreeMap<String, Vec<(u64, f64)>> = BTreeMap::new();
     for row in &rows {
         for (name, value) in row.metrics.iter() {
@@ -40,7 +40,7 @@ pub fn answer(folder: &Path) -> Answer<Value> {
     }
     let mut notes = Vec::new();
     let layers = match folder.join(LAYERS).is_file() {
-        true => read_layers(checked(folder, LAYERS)?).map_err(Problem::from)?,
+        true => read_layers(checked(folder, LAYERS)?).map_err(ExplorerError::from)?,
         false => {
             notes.push(
                 "the run has no norms by layer: `pullback train` writes them, and \
@@ -81,22 +81,24 @@ pub fn answer(folder: &Path) -> Answer<Value> {
 /// A file of the folder, if it is one, is inside it and is not too large.
 fn checked(folder: &Path, name: &str) -> Answer<std::path::PathBuf> {
     let path = folder.join(name);
-    let broken = |error: std::io::Error| Problem::file(format!("{name} cannot be read: {error}"));
+    let broken =
+        |error: std::io::Error| ExplorerError::file(format!("{name} cannot be read: {error}"));
     let info = std::fs::symlink_metadata(&path).map_err(broken)?;
     if !info.is_file() {
-        return Err(Problem::file(format!("{name} is not a file")));
+        return Err(ExplorerError::file(format!("{name} is not a file")));
     }
     if info.len() > LARGEST {
-        return Err(Problem::file(format!("{name} is larger than {LARGEST} bytes")));
+        return Err(ExplorerError::file(format!("{name} is larger than {LARGEST} bytes")));
     }
     Ok(path)
 }
 
 fn config(path: &Path) -> Answer<Value> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Problem::file(format!("{CONFIG} cannot be read: {error}")))?;
-    let table: toml::Table =
-        text.parse().map_err(|error| Problem::file(format!("{CONFIG} is invalid: {error}")))?;
+        .map_err(|error| ExplorerError::file(format!("{CONFIG} cannot be read: {error}")))?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|error| ExplorerError::file(format!("{CONFIG} is invalid: {error}")))?;
     let shown = |value: &toml::Value| match value {
         toml::Value::String(text) => json!(text),
         toml::Value::Integer(n) => json!(n),
@@ -122,20 +124,20 @@ struct LayerPoint {
     update: f64,
 }
 
-struct Layer {
+struct LayerSeries {
     name: String,
     parameters: u64,
     points: Vec<LayerPoint>,
 }
 
-fn by_layer(rows: &[LayerRow]) -> Vec<Layer> {
-    let mut layers: Vec<Layer> = Vec::new();
+fn by_layer(rows: &[LayerRow]) -> Vec<LayerSeries> {
+    let mut layers: Vec<LayerSeries> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for row in rows {
         for norms in &row.layers {
             let at = *places.entry(norms.name.clone()).or_insert_with(|| {
                 let (name, parameters) = (norms.name.clone(), norms.count);
-                layers.push(Layer { name, parameters, points: Vec::new() });
+                layers.push(LayerSeries { name, parameters, points: Vec::new() });
                 layers.len() - 1
             });
             layers[at].points.push(LayerPoint {
@@ -176,7 +178,7 @@ fn lasting(rows: &[(u64, bool)], needed: usize) -> Option<(u64, String)> {
 }
 
 /// What is wrong with a layer for three rows or more, and what is not finite.
-fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Value> {
+fn flags(layers: &[LayerSeries], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Value> {
     let mut out = Vec::new();
     let mut flag = |layer: Option<&str>, kind: &str, step: u64, text: String| {
         out.push(json!({ "layer": layer, "kind": kind, "step": step, "text": text }));

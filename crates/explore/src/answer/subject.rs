@@ -1,8 +1,8 @@
 //! The expression that a request is about.
 
 use super::value;
-use crate::expression::{Bounds, Graph, constant, functions, parse};
-use crate::problem::{Answer, Problem, ProblemKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
+use crate::expression::{ExpressionLimits, Graph, constant, functions, parse};
 use pullback::Tensor;
 use serde_json::{Map, Value};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub mod limits {
 }
 
 /// An expression with values of its variables.
-pub struct Subject {
+pub struct EvaluatedExpression {
     /// What is computed.
     pub graph: Graph,
     /// Variables that got a value because none was given.
@@ -37,22 +37,22 @@ pub fn object<'a>(body: &'a Value, name: &str) -> Answer<Option<&'a Map<String, 
     match body.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Object(map)) => Ok(Some(map)),
-        Some(_) => Err(Problem::request(format!("`{name}` must be an object")).about(name)),
+        Some(_) => Err(ExplorerError::request(format!("`{name}` must be an object")).about(name)),
     }
 }
 
-impl Subject {
+impl EvaluatedExpression {
     /// The subject of a request.
     ///
     /// # Errors
     /// If there is no expression, it is invalid, or too large.
-    pub fn of(body: &Value) -> Answer<Subject> {
+    pub fn of(body: &Value) -> Answer<EvaluatedExpression> {
         let Some(text) = body.get("expression").and_then(Value::as_str) else {
-            return Err(Problem::request("`expression` is missing").about("expression"));
+            return Err(ExplorerError::request("`expression` is missing").about("expression"));
         };
         let empty = Map::new();
         let values = object(body, "values")?.unwrap_or(&empty);
-        Subject::new(text, |name| match values.get(name) {
+        EvaluatedExpression::new(text, |name| match values.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(given) => Ok(Some(
                 value::parsed(given, limits::ELEMENTS)
@@ -64,13 +64,16 @@ impl Subject {
     /// An expression whose variables have the values that `known` gives; 1 where it gives none.
     ///
     /// # Errors
-    /// As [`Subject::of`].
-    pub fn new(text: &str, known: impl Fn(&str) -> Answer<Option<Tensor>>) -> Answer<Subject> {
+    /// As [`EvaluatedExpression::of`].
+    pub fn new(
+        text: &str,
+        known: impl Fn(&str) -> Answer<Option<Tensor>>,
+    ) -> Answer<EvaluatedExpression> {
         if text.chars().count() > limits::CHARACTERS {
             let message = format!("an expression has at most {} characters", limits::CHARACTERS);
-            return Err(Problem::limit(message).about("expression"));
+            return Err(ExplorerError::limit(message).about("expression"));
         }
-        let about = |problem: Problem| problem.about("expression");
+        let about = |problem: ExplorerError| problem.about("expression");
         let parsed = parse(&statements(text)).map_err(|found| about(found.into()))?;
         let (mut inputs, mut defaulted) = (Vec::<(String, Tensor)>::new(), Vec::new());
         for name in parsed.names() {
@@ -85,7 +88,7 @@ impl Subject {
             }
             if inputs.len() == limits::VARIABLES {
                 let message = format!("an expression has at most {} variables", limits::VARIABLES);
-                return Err(about(Problem::limit(message)));
+                return Err(about(ExplorerError::limit(message)));
             }
             if given.is_none() {
                 defaulted.push(name.to_string());
@@ -94,9 +97,9 @@ impl Subject {
         }
         if inputs.is_empty() {
             let message = "the expression has no variables: there is nothing to differentiate by";
-            return Err(about(Problem::new(ProblemKind::Expression, message)));
+            return Err(about(ExplorerError::new(ExplorerErrorKind::Expression, message)));
         }
-        let bounds = Bounds {
+        let bounds = ExpressionLimits {
             steps: limits::STEPS,
             elements: limits::ELEMENTS,
             until: Instant::now() + Duration::from_secs(limits::SECONDS),
@@ -106,9 +109,9 @@ impl Subject {
         graph.named = true;
         if !graph.value(&graph.arguments()).dtype().is_float() {
             let message = "the result is a bool, which has no derivative";
-            return Err(about(Problem::new(ProblemKind::Expression, message)));
+            return Err(about(ExplorerError::new(ExplorerErrorKind::Expression, message)));
         }
-        Ok(Subject { graph, defaulted })
+        Ok(EvaluatedExpression { graph, defaulted })
     }
 }
 

@@ -3,12 +3,12 @@
 //! `sweep.rs` has what the engine did; here it becomes nodes with numbers. The registers of the
 //! reverse sweep are added up in the order of the backward pass, by the engine's own addition.
 
-use super::subject::{Subject, limits, object};
+use super::subject::{EvaluatedExpression, limits, object};
 use super::value::{number, parsed, value};
 use super::versioned;
-use crate::expression::{Graph, Ref, functions};
-use crate::problem::{Answer, Problem};
-use crate::sweep::{self, Alone, Local, Sweep};
+use crate::error::{Answer, ExplorerError};
+use crate::expression::{Graph, ValueRef, functions};
+use crate::sweep::{self, BackwardSweep, IsolatedStep, LocalDerivative};
 use pullback::{Tensor, catch, jvp};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -16,11 +16,11 @@ use std::sync::OnceLock;
 /// An expression that was differentiated, with a number for each of its values.
 pub struct Tape {
     /// The expression.
-    pub subject: Subject,
+    pub subject: EvaluatedExpression,
     /// What the backward pass did.
-    pub sweep: Sweep,
+    pub sweep: BackwardSweep,
     /// What each node is, by number.
-    pub nodes: Vec<Ref>,
+    pub nodes: Vec<ValueRef>,
 }
 
 impl Tape {
@@ -29,7 +29,7 @@ impl Tape {
     /// # Errors
     /// If the request is invalid, or there is no derivative.
     pub fn of(body: &Value) -> Answer<Tape> {
-        let subject = Subject::of(body)?;
+        let subject = EvaluatedExpression::of(body)?;
         let result = subject.graph.value(&subject.graph.arguments());
         let cotangent = match body.get("cotangent") {
             None | Some(Value::Null) => result.ones_like(),
@@ -42,19 +42,19 @@ impl Tape {
     ///
     /// # Errors
     /// If there is no derivative.
-    pub fn new(subject: Subject, cotangent: &Tensor) -> Answer<Tape> {
+    pub fn new(subject: EvaluatedExpression, cotangent: &Tensor) -> Answer<Tape> {
         let graph = &subject.graph;
-        let sweep = Sweep::new(graph, cotangent)?;
-        let mut nodes: Vec<Ref> = (0..graph.inputs.len()).map(Ref::Input).collect();
+        let sweep = BackwardSweep::new(graph, cotangent)?;
+        let mut nodes: Vec<ValueRef> = (0..graph.inputs.len()).map(ValueRef::Input).collect();
         for (k, step) in graph.steps.iter().enumerate() {
             for &r in &step.operands {
-                if matches!(r, Ref::Constant(_)) && !nodes.contains(&r) {
+                if matches!(r, ValueRef::Constant(_)) && !nodes.contains(&r) {
                     nodes.push(r);
                 }
             }
-            nodes.push(Ref::GraphStep(k));
+            nodes.push(ValueRef::GraphStep(k));
         }
-        if let r @ Ref::Constant(_) = graph.result
+        if let r @ ValueRef::Constant(_) = graph.result
             && !nodes.contains(&r)
         {
             nodes.push(r);
@@ -68,12 +68,12 @@ impl Tape {
     }
 
     /// The number of a value.
-    pub fn id(&self, of: Ref) -> usize {
+    pub fn id(&self, of: ValueRef) -> usize {
         self.nodes.iter().position(|&r| r == of).unwrap_or(0)
     }
 
     /// The value of a node.
-    pub fn value(&self, of: Ref) -> Tensor {
+    pub fn value(&self, of: ValueRef) -> Tensor {
         self.graph().pick(of, &self.graph().arguments(), &self.sweep.values)
     }
 
@@ -118,7 +118,7 @@ pub fn shaped(given: &Value, like: &Tensor, what: &str, field: &str) -> Answer<T
         true => Ok(x),
         false => {
             let message = format!("{what} is {}, but the value is {}", x.spec(), like.spec());
-            Err(Problem::request(message).about(field))
+            Err(ExplorerError::request(message).about(field))
         }
     }
 }
@@ -199,9 +199,9 @@ fn node(tape: &Tape, id: usize, uses: usize) -> Value {
         })
     };
     match of {
-        Ref::Input(_) => common("input", "input"),
-        Ref::Constant(_) => common("constant", "constant"),
-        Ref::GraphStep(k) => {
+        ValueRef::Input(_) => common("input", "input"),
+        ValueRef::Constant(_) => common("constant", "constant"),
+        ValueRef::GraphStep(k) => {
             let step = &graph.steps[k];
             let mut node = common("op", "composite");
             let operands: Vec<usize> = step.operands.iter().map(|&r| tape.id(r)).collect();
@@ -221,12 +221,18 @@ fn node(tape: &Tape, id: usize, uses: usize) -> Value {
 }
 
 /// A local derivative.
-pub fn local(of: &Local, formula: Option<&str>) -> Value {
+pub fn local(of: &LocalDerivative, formula: Option<&str>) -> Value {
     match of {
-        Local::Whole(x) => json!({ "kind": "whole", "value": value(x), "formula": formula }),
-        Local::Diagonal(x) => json!({ "kind": "diagonal", "value": value(x), "formula": formula }),
-        Local::Large(shape) => json!({ "kind": "large", "shape": shape, "formula": formula }),
-        Local::Zero => json!({ "kind": "zero", "formula": formula }),
+        LocalDerivative::Whole(x) => {
+            json!({ "kind": "whole", "value": value(x), "formula": formula })
+        }
+        LocalDerivative::Diagonal(x) => {
+            json!({ "kind": "diagonal", "value": value(x), "formula": formula })
+        }
+        LocalDerivative::Large(shape) => {
+            json!({ "kind": "large", "shape": shape, "formula": formula })
+        }
+        LocalDerivative::Zero => json!({ "kind": "zero", "formula": formula }),
     }
 }
 
@@ -268,7 +274,7 @@ fn reverse(tape: &Tape) -> Value {
             }));
         }
         visits.push(json!({
-            "node": tape.id(Ref::GraphStep(k)),
+            "node": tape.id(ValueRef::GraphStep(k)),
             "adjoint": value(&sweep.adjoints[k]),
             "contributions": contributions,
         }));
@@ -277,7 +283,7 @@ fn reverse(tape: &Tape) -> Value {
         .gradient
         .iter()
         .enumerate()
-        .map(|(i, g)| json!({ "node": tape.id(Ref::Input(i)), "value": value(g) }))
+        .map(|(i, g)| json!({ "node": tape.id(ValueRef::Input(i)), "value": value(g) }))
         .collect();
     json!({
         "seed": { "node": tape.id(graph.result), "cotangent": value(&sweep.cotangent) },
@@ -292,14 +298,14 @@ fn forward(tape: &Tape, direction: &[Option<Tensor>]) -> Answer<Value> {
         graph.arguments().iter().map(|x| x.detach().requires_grad()).collect();
     let values = catch(|| graph.run(&inputs))?;
     let (steps, result) = sweep::along(graph, direction)?;
-    let tangent = |r: Ref| match r {
-        Ref::Input(i) => direction[i].clone(),
-        Ref::GraphStep(k) => Some(steps[k].clone()),
-        Ref::Constant(_) => None,
+    let tangent = |r: ValueRef| match r {
+        ValueRef::Input(i) => direction[i].clone(),
+        ValueRef::GraphStep(k) => Some(steps[k].clone()),
+        ValueRef::Constant(_) => None,
     };
     let mut tangents = Vec::new();
     for (k, along_all) in steps.iter().enumerate() {
-        let alone = Alone::new(graph, k, &inputs, &values);
+        let alone = IsolatedStep::new(graph, k, &inputs, &values);
         let mut terms = Vec::new();
         for (i, edge) in sweep.edges[k].iter().enumerate() {
             let Some(along) = tangent(edge.operand) else { continue };
@@ -317,7 +323,7 @@ fn forward(tape: &Tape, direction: &[Option<Tensor>]) -> Answer<Value> {
             }));
         }
         tangents.push(json!({
-            "node": tape.id(Ref::GraphStep(k)), "tangent": value(along_all), "terms": terms,
+            "node": tape.id(ValueRef::GraphStep(k)), "tangent": value(along_all), "terms": terms,
         }));
     }
     let forward = (&result * &sweep.cotangent).sum().item::<f64>();
@@ -330,7 +336,7 @@ fn forward(tape: &Tape, direction: &[Option<Tensor>]) -> Answer<Value> {
         .enumerate()
         .map(|(i, (v, (_, x)))| {
             let v = v.clone().unwrap_or_else(|| x.zeros_like());
-            json!({ "node": tape.id(Ref::Input(i)), "tangent": value(&v) })
+            json!({ "node": tape.id(ValueRef::Input(i)), "tangent": value(&v) })
         })
         .collect();
     Ok(json!({

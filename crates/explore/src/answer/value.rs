@@ -1,7 +1,7 @@
 //! Tensors and statistics as JSON.
 
+use crate::error::{Answer, ExplorerError};
 use crate::number::{plain, tensor, to_json};
-use crate::problem::{Answer, Problem};
 use pullback::record_file::Stats;
 use pullback::{Spec, Tensor};
 use serde_json::{Value, json};
@@ -53,11 +53,11 @@ pub fn parsed(given: &Value, most: usize) -> Answer<Tensor> {
         && !["NaN", "inf", "-inf"].contains(&&text[..])
     {
         if text.chars().count() > 4 * most {
-            return Err(Problem::limit(format!("a value has at most {most} elements")));
+            return Err(ExplorerError::limit(format!("a value has at most {most} elements")));
         }
         let x = crate::expression::constant_value(text)?;
         return match x.len() > most {
-            true => Err(Problem::limit(format!("a value has at most {most} elements"))),
+            true => Err(ExplorerError::limit(format!("a value has at most {most} elements"))),
             false => Ok(x),
         };
     }
@@ -65,12 +65,12 @@ pub fn parsed(given: &Value, most: usize) -> Answer<Tensor> {
     let mut first = given;
     while let Value::Array(items) = first {
         if shape.len() == 8 {
-            return Err(Problem::limit("a value has at most 8 axes"));
+            return Err(ExplorerError::limit("a value has at most 8 axes"));
         }
         shape.push(items.len());
         match items.first() {
             Some(item) => first = item,
-            None => return Err(Problem::request("a list of a value is empty")),
+            None => return Err(ExplorerError::request("a list of a value is empty")),
         }
     }
     let mut flat = Vec::new();
@@ -79,14 +79,15 @@ pub fn parsed(given: &Value, most: usize) -> Answer<Tensor> {
 }
 
 fn flatten(given: &Value, shape: &[usize], most: usize, flat: &mut Vec<f64>) -> Answer {
-    let wrong = || Problem::request("a value is a number, or lists of numbers of equal lengths");
+    let wrong =
+        || ExplorerError::request("a value is a number, or lists of numbers of equal lengths");
     match (given, shape) {
         (Value::Array(items), [n, rest @ ..]) if items.len() == *n => {
             items.iter().try_for_each(|item| flatten(item, rest, most, flat))
         }
         (Value::Number(x), []) => {
             if flat.len() >= most {
-                return Err(Problem::limit(format!("a value has at most {most} elements")));
+                return Err(ExplorerError::limit(format!("a value has at most {most} elements")));
             }
             flat.push(x.as_f64().ok_or_else(wrong)?);
             Ok(())

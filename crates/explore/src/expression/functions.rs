@@ -23,7 +23,7 @@ pub enum FunctionKind {
     /// Two tensors that broadcast, by an op of the table.
     Binary(Op),
     /// So many tensors, then numbers, which may be left out if they have a default.
-    Of(usize, &'static [Number], fn(&[Tensor], &[f64]) -> Tensor),
+    Of(usize, &'static [NumberParameter], fn(&[Tensor], &[f64]) -> Tensor),
     /// A tensor, and perhaps an axis.
     Reduction(fn(&Tensor, Option<isize>) -> Tensor),
     /// One or more tensors.
@@ -32,7 +32,7 @@ pub enum FunctionKind {
 
 /// A number that a function takes, in addition to its tensors.
 #[derive(Debug)]
-pub struct Number {
+pub struct NumberParameter {
     /// What it is called in messages.
     pub name: &'static str,
     /// Its value where it is left out.
@@ -41,12 +41,12 @@ pub struct Number {
     pub whole: bool,
 }
 
-const fn number(name: &'static str, usual: f64) -> Number {
-    Number { name, usual: Some(usual), whole: false }
+const fn number(name: &'static str, usual: f64) -> NumberParameter {
+    NumberParameter { name, usual: Some(usual), whole: false }
 }
 
-const fn axis(usual: f64) -> Number {
-    Number { name: "axis", usual: Some(usual), whole: true }
+const fn axis(usual: f64) -> NumberParameter {
+    NumberParameter { name: "axis", usual: Some(usual), whole: true }
 }
 
 type FunctionRow = (&'static str, FunctionKind);
@@ -127,7 +127,7 @@ fn rows() -> Vec<FunctionRow> {
         ("frac",          of!(1, [], |x, _n| x[0].frac())),
         ("cat",           FunctionKind::Several(|x| cat(x, 0))),
         ("stack",         FunctionKind::Several(|x| stack(x, 0))),
-        ("power",         of!(1, [Number { name: "exponent", usual: None, whole: false }], |x, n| power(&x[0], n[0]))),
+        ("power",         of!(1, [NumberParameter { name: "exponent", usual: None, whole: false }], |x, n| power(&x[0], n[0]))),
     ]
 }
 
@@ -199,8 +199,9 @@ impl Function {
     }
 
     /// The numbers it takes after its tensors.
-    pub fn numbers(&self) -> &'static [Number] {
-        const AXIS: &[Number] = &[Number { name: "axis", usual: Some(f64::NAN), whole: true }];
+    pub fn numbers(&self) -> &'static [NumberParameter] {
+        const AXIS: &[NumberParameter] =
+            &[NumberParameter { name: "axis", usual: Some(f64::NAN), whole: true }];
         match self.kind {
             FunctionKind::Unary(_) | FunctionKind::Binary(_) | FunctionKind::Several(_) => &[],
             FunctionKind::Reduction(_) => AXIS,

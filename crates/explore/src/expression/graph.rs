@@ -2,9 +2,9 @@
 //! already.
 
 use super::functions::{Function, find};
-use super::parser::{Id, Node, Parsed, parse};
+use super::parser::{ExpressionNode, Id, ParsedExpression, parse};
 use super::{Diagnostic, constant, diagnostic};
-use crate::number::{Digits, tensor};
+use crate::number::{SignificantDigits, tensor};
 use pullback::{Spec, Tensor, catch, stack, trace};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub struct Graph {
     /// Values that depend on no variable.
     pub constants: Vec<Tensor>,
     /// What the whole is.
-    pub result: Ref,
+    pub result: ValueRef,
     /// The names of the definitions.
     pub definitions: Vec<String>,
     /// Steps that were given a name are called by it.
@@ -30,7 +30,7 @@ pub struct Graph {
 
 /// How large an expression may become.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct ExpressionLimits {
     /// Steps, at most.
     pub steps: usize,
     /// Elements of a value, at most. Each step is checked on shapes alone before it is computed.
@@ -41,7 +41,7 @@ pub struct Bounds {
 
 /// A value in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ref {
+pub enum ValueRef {
     /// A variable.
     Input(usize),
     /// A result of a step.
@@ -52,9 +52,9 @@ pub enum Ref {
 
 /// One operation.
 pub struct GraphStep {
-    action: Action,
+    action: NodeAction,
     /// What it is applied to.
-    pub operands: Vec<Ref>,
+    pub operands: Vec<ValueRef>,
     /// Its place in the text, in characters.
     pub span: Range<usize>,
     /// The definition it is written in, a number in [`Graph::definitions`].
@@ -64,18 +64,18 @@ pub struct GraphStep {
 }
 
 #[derive(Clone)]
-enum Action {
+enum NodeAction {
     Call(&'static Function, Vec<f64>),
     Stack,
     Index(Vec<isize>),
 }
 
-impl Action {
+impl NodeAction {
     fn apply(&self, operands: &[Tensor]) -> Tensor {
         match self {
-            Action::Call(function, numbers) => function.apply(operands, numbers),
-            Action::Stack => stack(&operands.iter().collect::<Vec<_>>(), 0),
-            Action::Index(indices) => {
+            NodeAction::Call(function, numbers) => function.apply(operands, numbers),
+            NodeAction::Stack => stack(&operands.iter().collect::<Vec<_>>(), 0),
+            NodeAction::Index(indices) => {
                 indices.iter().fold(operands[0].clone(), |x, &i| x.select_at(0, i))
             }
         }
@@ -83,20 +83,22 @@ impl Action {
 
     fn name(&self) -> &str {
         match self {
-            Action::Call(function, _) => function.name,
-            Action::Stack => "[…]",
-            Action::Index(_) => "index",
+            NodeAction::Call(function, _) => function.name,
+            NodeAction::Stack => "[…]",
+            NodeAction::Index(_) => "index",
         }
     }
 
     /// What makes two steps on the same operands the same.
     fn key(&self) -> (String, Vec<u64>) {
         match self {
-            Action::Call(f, numbers) => {
+            NodeAction::Call(f, numbers) => {
                 (f.name.into(), numbers.iter().map(|n| n.to_bits()).collect())
             }
-            Action::Stack => ("[]".into(), Vec::new()),
-            Action::Index(indices) => ("[i]".into(), indices.iter().map(|&i| i as u64).collect()),
+            NodeAction::Stack => ("[]".into(), Vec::new()),
+            NodeAction::Index(indices) => {
+                ("[i]".into(), indices.iter().map(|&i| i as u64).collect())
+            }
         }
     }
 }
@@ -141,9 +143,11 @@ pub fn assignment(text: &str) -> Result<(String, Tensor), Diagnostic> {
 pub fn constant_value(text: &str) -> Result<Tensor, Diagnostic> {
     let graph = Graph::new(parse(text)?, Vec::new())?;
     match graph.result {
-        Ref::Constant(i) => Ok(graph.constants[i].clone()),
+        ValueRef::Constant(i) => Ok(graph.constants[i].clone()),
         // Without inputs everything is known.
-        Ref::Input(_) | Ref::GraphStep(_) => Err(Diagnostic::new(text, 0..1, "expected constants")),
+        ValueRef::Input(_) | ValueRef::GraphStep(_) => {
+            Err(Diagnostic::new(text, 0..1, "expected constants"))
+        }
     }
 }
 
@@ -153,37 +157,40 @@ impl Graph {
     ///
     /// # Errors
     /// If a name has no value, shapes do not fit, or a number is not where one must be.
-    pub fn new(parsed: Parsed, inputs: Vec<(String, Tensor)>) -> Result<Graph, Diagnostic> {
+    pub fn new(
+        parsed: ParsedExpression,
+        inputs: Vec<(String, Tensor)>,
+    ) -> Result<Graph, Diagnostic> {
         Graph::bounded(parsed, inputs, None)
     }
 
-    /// As [`Graph::new`], for a text that nobody vouches for.
+    /// As [`Graph::new`], for a text that is not trusted.
     ///
     /// # Errors
     /// Also if it becomes larger, or takes longer, than the bounds allow.
     pub fn bounded(
-        parsed: Parsed,
+        parsed: ParsedExpression,
         inputs: Vec<(String, Tensor)>,
-        bounds: Option<Bounds>,
+        bounds: Option<ExpressionLimits>,
     ) -> Result<Graph, Diagnostic> {
         let graph = Graph {
             source: parsed.source.clone(),
             inputs,
             steps: Vec::new(),
             constants: Vec::new(),
-            result: Ref::Constant(0),
+            result: ValueRef::Constant(0),
             definitions: parsed.definitions.iter().map(|d| d.name.clone()).collect(),
             named: false,
         };
         let mut builder =
             Builder { graph, values: Vec::new(), known: HashMap::new(), part: None, bounds };
-        let mut made: Vec<Ref> = Vec::with_capacity(parsed.nodes.len());
+        let mut made: Vec<ValueRef> = Vec::with_capacity(parsed.nodes.len());
         for (i, (node, span)) in parsed.nodes.iter().enumerate() {
             builder.part = parsed.definitions.iter().position(|d| d.nodes.contains(&i));
             made.push(builder.add(&parsed, &made, node, span.clone())?);
         }
         for (d, definition) in parsed.definitions.iter().enumerate() {
-            if let Ref::GraphStep(k) = made[definition.value] {
+            if let ValueRef::GraphStep(k) = made[definition.value] {
                 builder.graph.steps[k].label.get_or_insert(d);
             }
         }
@@ -200,9 +207,9 @@ impl Graph {
                 .operands
                 .iter()
                 .map(|&r| match r {
-                    Ref::Input(i) => inputs[i].clone(),
-                    Ref::GraphStep(k) => values[k].clone(),
-                    Ref::Constant(i) => self.constants[i].clone(),
+                    ValueRef::Input(i) => inputs[i].clone(),
+                    ValueRef::GraphStep(k) => values[k].clone(),
+                    ValueRef::Constant(i) => self.constants[i].clone(),
                 })
                 .collect();
             values.push(step.apply(&operands));
@@ -213,18 +220,18 @@ impl Graph {
     /// The value of the whole for these values of the variables.
     pub fn value(&self, inputs: &[Tensor]) -> Tensor {
         match self.result {
-            Ref::Input(i) => inputs[i].clone(),
-            Ref::Constant(i) => self.constants[i].clone(),
-            Ref::GraphStep(_) => self.pick(self.result, inputs, &self.run(inputs)),
+            ValueRef::Input(i) => inputs[i].clone(),
+            ValueRef::Constant(i) => self.constants[i].clone(),
+            ValueRef::GraphStep(_) => self.pick(self.result, inputs, &self.run(inputs)),
         }
     }
 
     /// A value among those of the variables and of the steps.
-    pub fn pick(&self, what: Ref, inputs: &[Tensor], steps: &[Tensor]) -> Tensor {
+    pub fn pick(&self, what: ValueRef, inputs: &[Tensor], steps: &[Tensor]) -> Tensor {
         match what {
-            Ref::Input(i) => inputs[i].clone(),
-            Ref::GraphStep(k) => steps[k].clone(),
-            Ref::Constant(i) => self.constants[i].clone(),
+            ValueRef::Input(i) => inputs[i].clone(),
+            ValueRef::GraphStep(k) => steps[k].clone(),
+            ValueRef::Constant(i) => self.constants[i].clone(),
         }
     }
 
@@ -234,11 +241,11 @@ impl Graph {
     }
 
     /// What a value is called: `x`, `v1`, or a number.
-    pub fn name(&self, what: Ref, digits: Digits) -> String {
+    pub fn name(&self, what: ValueRef, digits: SignificantDigits) -> String {
         match what {
-            Ref::Input(i) => self.inputs[i].0.clone(),
-            Ref::GraphStep(k) => self.step_name(k),
-            Ref::Constant(i) => tensor(&self.constants[i], digits),
+            ValueRef::Input(i) => self.inputs[i].0.clone(),
+            ValueRef::GraphStep(k) => self.step_name(k),
+            ValueRef::Constant(i) => tensor(&self.constants[i], digits),
         }
     }
 
@@ -259,8 +266,8 @@ impl Graph {
     }
 
     /// A step as a formula of names: `x·y`.
-    pub fn formula(&self, step: &GraphStep, digits: Digits) -> String {
-        let name = |r: &Ref| {
+    pub fn formula(&self, step: &GraphStep, digits: SignificantDigits) -> String {
+        let name = |r: &ValueRef| {
             let name = self.name(*r, digits);
             // A negative number between operators.
             if name.starts_with('-') && step.operands.len() > 1 {
@@ -271,16 +278,16 @@ impl Graph {
         };
         let names: Vec<String> = step.operands.iter().map(name).collect();
         match &step.action {
-            Action::Stack => format!("[{}]", names.join(", ")),
-            Action::Index(indices) => {
+            NodeAction::Stack => format!("[{}]", names.join(", ")),
+            NodeAction::Index(indices) => {
                 let list: Vec<String> = indices.iter().map(ToString::to_string).collect();
                 format!("{}[{}]", names[0], list.join(", "))
             }
-            Action::Call(f, numbers) if f.name == "power" => {
+            NodeAction::Call(f, numbers) if f.name == "power" => {
                 let n = crate::number::plain(numbers[0], digits);
                 format!("{}^{}", names[0], if numbers[0] < 0.0 { format!("({n})") } else { n })
             }
-            Action::Call(f, numbers) => match (f.symbol, &names[..]) {
+            NodeAction::Call(f, numbers) => match (f.symbol, &names[..]) {
                 (Some("*"), [a, b]) => format!("{a}·{b}"),
                 (Some("/"), [a, b]) => format!("{a}/{b}"),
                 (Some("^"), [a, b]) => format!("{a}^{b}"),
@@ -303,20 +310,20 @@ impl Graph {
     /// Drops steps that the result does not depend on (unused definitions).
     fn keep_what_is_used(&mut self) {
         let mut used = vec![false; self.steps.len()];
-        if let Ref::GraphStep(k) = self.result {
+        if let ValueRef::GraphStep(k) = self.result {
             used[k] = true;
         }
         for k in (0..self.steps.len()).rev() {
             for operand in &self.steps[k].operands {
-                if let (Ref::GraphStep(j), true) = (*operand, used[k]) {
+                if let (ValueRef::GraphStep(j), true) = (*operand, used[k]) {
                     used[j] = true;
                 }
             }
         }
         let mut next = 0;
         let numbers: Vec<usize> = used.iter().map(|&u| (next, next += usize::from(u)).0).collect();
-        let moved = |r: &mut Ref| {
-            if let Ref::GraphStep(k) = r {
+        let moved = |r: &mut ValueRef| {
+            if let ValueRef::GraphStep(k) = r {
                 *k = numbers[*k];
             }
         };
@@ -342,10 +349,10 @@ impl GraphStep {
     }
 
     /// The operands that are not constants, each once, in order.
-    pub fn variables(&self) -> Vec<Ref> {
-        let mut out: Vec<Ref> = Vec::new();
+    pub fn variables(&self) -> Vec<ValueRef> {
+        let mut out: Vec<ValueRef> = Vec::new();
         for &operand in &self.operands {
-            if !matches!(operand, Ref::Constant(_)) && !out.contains(&operand) {
+            if !matches!(operand, ValueRef::Constant(_)) && !out.contains(&operand) {
                 out.push(operand);
             }
         }
@@ -358,10 +365,10 @@ struct Builder {
     /// The values of the steps so far.
     values: Vec<Tensor>,
     /// Steps by what they do.
-    known: HashMap<(String, Vec<u64>, Vec<Ref>), Ref>,
+    known: HashMap<(String, Vec<u64>, Vec<ValueRef>), ValueRef>,
     /// The definition that is being read.
     part: Option<usize>,
-    bounds: Option<Bounds>,
+    bounds: Option<ExpressionLimits>,
 }
 
 impl Builder {
@@ -369,7 +376,7 @@ impl Builder {
         Err(Diagnostic::new(&self.graph.source, span, message))
     }
 
-    fn constant(&mut self, value: Tensor) -> Ref {
+    fn constant(&mut self, value: Tensor) -> ValueRef {
         // Equal numbers are one constant, so that equal steps on them are one step.
         let same = |known: &Tensor| {
             known.spec() == value.spec()
@@ -380,42 +387,42 @@ impl Builder {
             self.graph.constants.push(value);
             self.graph.constants.len() - 1
         });
-        Ref::Constant(at)
+        ValueRef::Constant(at)
     }
 
     fn add(
         &mut self,
-        parsed: &Parsed,
-        made: &[Ref],
-        node: &Node,
+        parsed: &ParsedExpression,
+        made: &[ValueRef],
+        node: &ExpressionNode,
         span: Range<usize>,
-    ) -> Result<Ref, Diagnostic> {
+    ) -> Result<ValueRef, Diagnostic> {
         match node {
-            Node::Number(value) => Ok(self.constant(Tensor::from(*value))),
-            Node::Name(name) => self.name(name, span),
-            Node::List(items) => {
-                let operands: Vec<Ref> = items.iter().map(|&i| made[i]).collect();
-                self.step(Action::Stack, operands, span)
+            ExpressionNode::Number(value) => Ok(self.constant(Tensor::from(*value))),
+            ExpressionNode::Name(name) => self.name(name, span),
+            ExpressionNode::List(items) => {
+                let operands: Vec<ValueRef> = items.iter().map(|&i| made[i]).collect();
+                self.step(NodeAction::Stack, operands, span)
             }
-            Node::Index(value, indices) => {
+            ExpressionNode::Index(value, indices) => {
                 let indices = indices
                     .iter()
                     .map(|&i| Ok(self.number(parsed, made, i, "an index", true)? as isize))
                     .collect::<Result<Vec<_>, Diagnostic>>()?;
-                self.step(Action::Index(indices), vec![made[*value]], span)
+                self.step(NodeAction::Index(indices), vec![made[*value]], span)
             }
-            Node::Apply(function, arguments) => {
+            ExpressionNode::Apply(function, arguments) => {
                 let function = *function;
                 // A power by a constant keeps its exponent, and needs no logarithm.
                 if let ("pow", [base, exponent]) = (function.name, &arguments[..])
-                    && let (Ref::Constant(i), Some(power)) = (made[*exponent], find("power"))
+                    && let (ValueRef::Constant(i), Some(power)) = (made[*exponent], find("power"))
                     && self.graph.constants[i].rank() == 0
                 {
                     let n = self.graph.constants[i].to_f64_vec()[0];
-                    return self.step(Action::Call(power, vec![n]), vec![made[*base]], span);
+                    return self.step(NodeAction::Call(power, vec![n]), vec![made[*base]], span);
                 }
                 let split = function.tensors(arguments.len());
-                let operands: Vec<Ref> = arguments[..split].iter().map(|&i| made[i]).collect();
+                let operands: Vec<ValueRef> = arguments[..split].iter().map(|&i| made[i]).collect();
                 let mut numbers = Vec::new();
                 for (k, wanted) in function.numbers().iter().enumerate() {
                     numbers.push(match (arguments.get(split + k), wanted.usual) {
@@ -426,14 +433,14 @@ impl Builder {
                         (None, usual) => usual.unwrap_or(f64::NAN),
                     });
                 }
-                self.step(Action::Call(function, numbers), operands, span)
+                self.step(NodeAction::Call(function, numbers), operands, span)
             }
         }
     }
 
-    fn name(&mut self, name: &str, span: Range<usize>) -> Result<Ref, Diagnostic> {
+    fn name(&mut self, name: &str, span: Range<usize>) -> Result<ValueRef, Diagnostic> {
         if let Some(i) = self.graph.inputs.iter().position(|(known, _)| known == name) {
-            return Ok(Ref::Input(i));
+            return Ok(ValueRef::Input(i));
         }
         if let Some(value) = constant(name) {
             return Ok(self.constant(Tensor::from(value)));
@@ -452,15 +459,15 @@ impl Builder {
     /// An argument that must be a plain number.
     fn number(
         &self,
-        parsed: &Parsed,
-        made: &[Ref],
+        parsed: &ParsedExpression,
+        made: &[ValueRef],
         id: Id,
         what: &str,
         whole: bool,
     ) -> Result<f64, Diagnostic> {
         let span = parsed.nodes[id].1.clone();
         let value = match made[id] {
-            Ref::Constant(i) if self.graph.constants[i].rank() == 0 => {
+            ValueRef::Constant(i) if self.graph.constants[i].rank() == 0 => {
                 self.graph.constants[i].to_f64_vec()[0]
             }
             _ => return self.error_at(span, format!("{what} must be a plain number")),
@@ -474,7 +481,7 @@ impl Builder {
     /// Refuses a step that is one too many, too large or too late.
     fn check_bounds(
         &self,
-        action: &Action,
+        action: &NodeAction,
         operands: &[Tensor],
         span: &Range<usize>,
     ) -> Result<(), Diagnostic> {
@@ -505,10 +512,10 @@ impl Builder {
 
     fn step(
         &mut self,
-        action: Action,
-        operands: Vec<Ref>,
+        action: NodeAction,
+        operands: Vec<ValueRef>,
         span: Range<usize>,
-    ) -> Result<Ref, Diagnostic> {
+    ) -> Result<ValueRef, Diagnostic> {
         let (name, numbers) = action.key();
         let key = (name, numbers, operands.clone());
         if let Some(known) = self.known.get(&key) {
@@ -522,7 +529,7 @@ impl Builder {
             Ok(value) => value,
             Err(error) => {
                 let shapes: Vec<String> = tensors.iter().map(|x| x.spec().to_string()).collect();
-                if let Action::Stack = action {
+                if let NodeAction::Stack = action {
                     let message = format!(
                         "the elements of a list must have one shape, and these have {}",
                         shapes.join(" and ")
@@ -536,13 +543,13 @@ impl Builder {
                 return self.error_at(span, message);
             }
         };
-        let made = match operands.iter().all(|r| matches!(r, Ref::Constant(_))) {
+        let made = match operands.iter().all(|r| matches!(r, ValueRef::Constant(_))) {
             true => self.constant(value),
             false => {
                 self.values.push(value);
                 let part = self.part;
                 self.graph.steps.push(GraphStep { action, operands, span, part, label: None });
-                Ref::GraphStep(self.graph.steps.len() - 1)
+                ValueRef::GraphStep(self.graph.steps.len() - 1)
             }
         };
         self.known.insert(key, made);

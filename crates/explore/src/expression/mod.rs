@@ -11,8 +11,8 @@ mod lexer;
 mod parser;
 
 pub use diagnostic::{Diagnostic, did_you_mean, near};
-pub use graph::{Bounds, Graph, GraphStep, Ref, assignment, constant_value};
-pub use parser::{Definition, Parsed, parse};
+pub use graph::{ExpressionLimits, Graph, GraphStep, ValueRef, assignment, constant_value};
+pub use parser::{Definition, ParsedExpression, parse};
 
 /// Numbers with names.
 #[rustfmt::skip]

@@ -22,7 +22,7 @@ pub type Id = usize;
 
 /// A piece of an expression.
 #[derive(Debug, Clone)]
-pub enum Node {
+pub enum ExpressionNode {
     /// A number.
     Number(f64),
     /// A variable or constant.
@@ -37,11 +37,11 @@ pub enum Node {
 
 /// A parsed expression.
 #[derive(Debug, Clone)]
-pub struct Parsed {
+pub struct ParsedExpression {
     /// The text it came from.
     pub source: String,
     /// Its nodes, operands first, with the characters to point at.
-    pub nodes: Vec<(Node, Range<usize>)>,
+    pub nodes: Vec<(ExpressionNode, Range<usize>)>,
     /// The whole of it.
     pub result: Id,
     /// The parts that have names, in order.
@@ -66,7 +66,7 @@ const DEEPEST: usize = 200;
 ///
 /// # Errors
 /// At the first unexpected token, with what was expected there.
-pub fn parse(source: &str) -> Result<Parsed, Diagnostic> {
+pub fn parse(source: &str) -> Result<ParsedExpression, Diagnostic> {
     let mut parser = Parser {
         source,
         words: words(source)?,
@@ -100,7 +100,7 @@ pub fn parse(source: &str) -> Result<Parsed, Diagnostic> {
         }
     };
     let Parser { nodes, defined: definitions, .. } = parser;
-    Ok(Parsed { source: source.to_string(), nodes, result, definitions })
+    Ok(ParsedExpression { source: source.to_string(), nodes, result, definitions })
 }
 
 struct Parser<'a> {
@@ -108,7 +108,7 @@ struct Parser<'a> {
     words: Vec<(Token, Range<usize>)>,
     at: usize,
     depth: usize,
-    nodes: Vec<(Node, Range<usize>)>,
+    nodes: Vec<(ExpressionNode, Range<usize>)>,
     /// Names that were given to parts.
     defined: Vec<Definition>,
 }
@@ -155,14 +155,14 @@ impl Parser<'_> {
         }
     }
 
-    fn push(&mut self, node: Node, span: Range<usize>) -> Id {
+    fn push(&mut self, node: ExpressionNode, span: Range<usize>) -> Id {
         self.nodes.push((node, span));
         self.nodes.len() - 1
     }
 
     fn apply(&mut self, symbol: &str, operands: Vec<Id>, span: Range<usize>) -> Parse<Id> {
         match operator(symbol, operands.len()) {
-            Some(function) => Ok(self.push(Node::Apply(function, operands), span)),
+            Some(function) => Ok(self.push(ExpressionNode::Apply(function, operands), span)),
             None => self.error_at(span, format!("there is no operator `{symbol}`")),
         }
     }
@@ -216,9 +216,9 @@ impl Parser<'_> {
             Some(("-", span)) => {
                 let operand = parser.signed()?;
                 // A negative number is a number, not an operation.
-                if let (Node::Number(x), number) = &parser.nodes[operand] {
+                if let (ExpressionNode::Number(x), number) = &parser.nodes[operand] {
                     let (value, number) = (-x, span.start..number.end);
-                    return Ok(parser.push(Node::Number(value), number));
+                    return Ok(parser.push(ExpressionNode::Number(value), number));
                 }
                 parser.apply("-", vec![operand], span)
             }
@@ -243,7 +243,7 @@ impl Parser<'_> {
         while let Some((_, span)) = self.accept_one(&["["]) {
             let indices = self.items("]", "an index")?;
             let span = span.start..self.words[self.at - 1].1.end;
-            value = self.push(Node::Index(value, indices), span);
+            value = self.push(ExpressionNode::Index(value, indices), span);
         }
         Ok(value)
     }
@@ -253,7 +253,7 @@ impl Parser<'_> {
         match self.peek(0).clone() {
             Token::Number(value) => {
                 self.at += 1;
-                Ok(self.push(Node::Number(value), span))
+                Ok(self.push(ExpressionNode::Number(value), span))
             }
             Token::Name(name) if *self.peek(1) == Token::Symbol("(") => {
                 let Some(function) = find(&name) else {
@@ -271,13 +271,13 @@ impl Parser<'_> {
                     let given = operands.len();
                     return self.error_at(span, format!("`{name}` takes {wanted}, not {given}"));
                 }
-                Ok(self.push(Node::Apply(function, operands), span))
+                Ok(self.push(ExpressionNode::Apply(function, operands), span))
             }
             Token::Name(name) => {
                 self.at += 1;
                 match self.defined.iter().find(|known| known.name == name) {
                     Some(known) => Ok(known.value),
-                    None => Ok(self.push(Node::Name(name), span)),
+                    None => Ok(self.push(ExpressionNode::Name(name), span)),
                 }
             }
             Token::Symbol("(") => {
@@ -290,7 +290,7 @@ impl Parser<'_> {
                 self.at += 1;
                 let items = self.items("]", "an element")?;
                 let span = span.start..self.words[self.at - 1].1.end;
-                Ok(self.push(Node::List(items), span))
+                Ok(self.push(ExpressionNode::List(items), span))
             }
             Token::Symbol(_) | Token::End => Err(self.unexpected("a number, a name, `(` or `[`")),
         }
@@ -324,11 +324,11 @@ impl Parser<'_> {
     }
 }
 
-impl Parsed {
+impl ParsedExpression {
     /// The names of variables and constants that occur.
     pub fn names(&self) -> Vec<&str> {
         let names = self.nodes.iter().filter_map(|(node, _)| match node {
-            Node::Name(name) => Some(name.as_str()),
+            ExpressionNode::Name(name) => Some(name.as_str()),
             _ => None,
         });
         names.collect()

@@ -2,12 +2,12 @@
 //!
 //! A client that sends its request byte by byte, or never, or does not read its answer, takes a
 //! connection and nothing else. It is closed when the request is not complete after
-//! [`Limits::reading`], or when nothing could be written for as long. Where all connections are
-//! taken, a new one takes the place of the oldest that waits for a request: so nobody is locked out
-//! by those who ask nothing. A connection whose request is being computed is never closed for this;
-//! fewer computations are admitted than there are connections.
+//! [`ServerLimits::reading`], or when nothing could be written for as long. Where all connections
+//! are taken, a new one takes the place of the oldest that waits for a request: so nobody is locked
+//! out by those who ask nothing. A connection whose request is being computed is never closed for
+//! this; fewer computations are admitted than there are connections.
 
-use super::Limits;
+use super::ServerLimits;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use std::io::{self, ErrorKind};
@@ -23,13 +23,13 @@ use tokio::time::{Instant, Sleep};
 /// A listener whose connections are limited.
 pub struct Gate {
     listener: TcpListener,
-    limits: Limits,
+    limits: ServerLimits,
     /// Those that are open, the oldest first.
     open: Vec<Weak<Connection>>,
 }
 
 /// An open connection.
-struct Connection(Mutex<State>);
+struct Connection(Mutex<ConnectionState>);
 
 /// The connection that a request came by.
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Client {
     }
 }
 
-struct State {
+struct ConnectionState {
     /// Since when a request or the rest of one is waited for; nothing while one is computed.
     waiting: Option<Instant>,
     closed: bool,
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl Connection {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,7 @@ impl Drop for Computing {
 }
 
 impl Gate {
-    pub fn new(listener: TcpListener, limits: Limits) -> Gate {
+    pub fn new(listener: TcpListener, limits: ServerLimits) -> Gate {
         Gate { listener, limits, open: Vec::new() }
     }
 
@@ -106,7 +106,7 @@ impl Listener for Gate {
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let waiting = Some(Instant::now());
-                    let state = State { waiting, closed: false, reader: None };
+                    let state = ConnectionState { waiting, closed: false, reader: None };
                     let connection = Arc::new(Connection(Mutex::new(state)));
                     self.admit(&connection);
                     let limit = self.limits.reading;

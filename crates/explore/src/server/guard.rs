@@ -6,13 +6,13 @@
 //! printed. A link to the page may be followed from anywhere: then the browser shows the page, and
 //! the site that the link was on sees nothing of it. Answers are for the page alone.
 
-use crate::problem::{Answer, Problem, ProblemKind};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use axum::http::{HeaderMap, Method, header};
 use std::net::{IpAddr, SocketAddr};
 
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum RequestKind {
     /// The page, or a file of it.
     Page,
     /// An answer, or nothing that is here.
@@ -23,8 +23,13 @@ pub enum Wanted {
 ///
 /// # Errors
 /// If it is not from the page that this server serves, or not for this server.
-pub fn check(method: &Method, wanted: Wanted, headers: &HeaderMap, address: SocketAddr) -> Answer {
-    let refused = |message: String| Err(Problem::new(ProblemKind::Refused, message));
+pub fn check(
+    method: &Method,
+    wanted: RequestKind,
+    headers: &HeaderMap,
+    address: SocketAddr,
+) -> Answer {
+    let refused = |message: String| Err(ExplorerError::new(ExplorerErrorKind::Refused, message));
     let text = |name: header::HeaderName| -> Answer<Option<String>> {
         let mut all = headers.get_all(&name).iter();
         match (all.next().map(|value| value.to_str()), all.next()) {
@@ -32,7 +37,7 @@ pub fn check(method: &Method, wanted: Wanted, headers: &HeaderMap, address: Sock
             (Some(Ok(value)), None) => Ok(Some(value.to_string())),
             _ => {
                 let message = format!("the header {name} is invalid");
-                Err(Problem::new(ProblemKind::Refused, message))
+                Err(ExplorerError::new(ExplorerErrorKind::Refused, message))
             }
         }
     };
@@ -51,7 +56,7 @@ pub fn check(method: &Method, wanted: Wanted, headers: &HeaderMap, address: Sock
         return refused(format!("the request comes from {}", printable(&origin)));
     }
     let site = fetch("sec-fetch-site")?;
-    let followed = wanted == Wanted::Page
+    let followed = wanted == RequestKind::Page
         && *method == Method::GET
         && fetch("sec-fetch-mode")?.as_deref() == Some("navigate")
         && fetch("sec-fetch-dest")?.as_deref() == Some("document");
@@ -121,7 +126,12 @@ mod tests {
         assert!(!is_ours("evil.example:7878", everywhere));
     }
 
-    fn answered(method: Method, wanted: Wanted, at: SocketAddr, lines: &[(&str, &str)]) -> bool {
+    fn answered(
+        method: Method,
+        wanted: RequestKind,
+        at: SocketAddr,
+        lines: &[(&str, &str)],
+    ) -> bool {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name: header::HeaderName = name.parse().expect("a name");
@@ -139,18 +149,18 @@ mod tests {
             ("sec-fetch-mode", "navigate"),
             ("sec-fetch-dest", "document"),
         ];
-        assert!(answered(Method::GET, Wanted::Page, here, &link));
-        assert!(!answered(Method::GET, Wanted::Answer, here, &link));
-        assert!(!answered(Method::POST, Wanted::Page, here, &link));
+        assert!(answered(Method::GET, RequestKind::Page, here, &link));
+        assert!(!answered(Method::GET, RequestKind::Answer, here, &link));
+        assert!(!answered(Method::POST, RequestKind::Page, here, &link));
         // A frame, a script and a request of another site are no links that a user followed.
         for (place, value) in [(2, "no-cors"), (2, "cors"), (3, "iframe"), (3, "script")] {
             let mut other = link;
             other[place].1 = value;
-            assert!(!answered(Method::GET, Wanted::Page, here, &other), "{value}");
+            assert!(!answered(Method::GET, RequestKind::Page, here, &other), "{value}");
         }
         let mut rebound = link;
         rebound[0].1 = "evil.example:7878";
-        assert!(!answered(Method::GET, Wanted::Page, here, &rebound));
+        assert!(!answered(Method::GET, RequestKind::Page, here, &rebound));
     }
 
     #[test]
@@ -159,7 +169,8 @@ mod tests {
         let host = ("host", "192.168.0.7:7878");
         let from = |origin: &str| {
             let lines = [host, ("origin", origin)];
-            [Wanted::Page, Wanted::Answer].map(|w| answered(Method::GET, w, everywhere, &lines))
+            [RequestKind::Page, RequestKind::Answer]
+                .map(|w| answered(Method::GET, w, everywhere, &lines))
         };
         assert_eq!(from("http://192.168.0.7:7878"), [true; 2]);
         for origin in [

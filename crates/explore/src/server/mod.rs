@@ -2,9 +2,9 @@
 //!
 //! A request is checked before anything is computed (`guard.rs`): where it comes from, its method,
 //! type and length. Then it is computed on a thread of its own, at most [`RUNNING`] at a time,
-//! while this one keeps answering; what takes longer than [`Limits::computing`] is answered without
-//! a result, and its thread ends by itself, as the sizes of everything that can be requested are
-//! limited. Clients that are slow, or many, are limited too (`connections.rs`).
+//! while this one keeps answering; what takes longer than [`ServerLimits::computing`] is answered
+//! without a result, and its thread ends by itself, as the sizes of everything that can be
+//! requested are limited. Clients that are slow, or many, are limited too (`connections.rs`).
 //!
 //! There is one listener, on the address that the user named, and no file is ever opened for a
 //! request but those of the run folder that was named on the command line.
@@ -13,16 +13,16 @@ mod connections;
 mod guard;
 
 use crate::assets::{self, Asset, compressed};
+use crate::error::{Answer, ExplorerError, ExplorerErrorKind};
 use crate::explorer::Explorer;
 use crate::page;
-use crate::problem::{Answer, Problem, ProblemKind};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use connections::{Client, Gate};
-use guard::Wanted;
+use guard::RequestKind;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub const WAITING: usize = 32;
 
 /// What a client may take of the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ServerLimits {
     /// How long a request may be computed.
     pub computing: Duration,
     /// How long a connection may take to send a whole request.
@@ -47,9 +47,9 @@ pub struct Limits {
     pub connections: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ServerLimits {
+    fn default() -> ServerLimits {
+        ServerLimits {
             computing: Duration::from_secs(20),
             reading: Duration::from_secs(10),
             connections: 2 * (RUNNING + WAITING),
@@ -60,7 +60,7 @@ impl Default for Limits {
 /// The policy of the served page.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-struct Shared {
+struct ServerState {
     explorer: Explorer,
     assets: Vec<Asset>,
     /// Where this listens: requests for another host are not for us.
@@ -68,13 +68,13 @@ struct Shared {
     running: Semaphore,
     /// Those that run and those that wait.
     admitted: Semaphore,
-    limits: Limits,
+    limits: ServerLimits,
 }
 
 /// A server that listens, and does not answer yet.
 pub struct Server {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Server {
@@ -83,7 +83,7 @@ impl Server {
     /// # Errors
     /// If the address is in use, or not one of this machine.
     pub fn bind(explorer: Explorer, host: IpAddr, port: u16) -> std::io::Result<Server> {
-        Server::limited(explorer, host, port, Limits::default())
+        Server::limited(explorer, host, port, ServerLimits::default())
     }
 
     /// The same, with limits of its own.
@@ -94,12 +94,12 @@ impl Server {
         explorer: Explorer,
         host: IpAddr,
         port: u16,
-        limits: Limits,
+        limits: ServerLimits,
     ) -> std::io::Result<Server> {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
         let assets = assets::all(page::served(&explorer));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             explorer,
             assets,
             address: listener.local_addr()?,
@@ -138,7 +138,7 @@ impl Server {
 }
 
 async fn answer(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     ConnectInfo(client): ConnectInfo<Client>,
     request: Request,
 ) -> Response {
@@ -146,7 +146,7 @@ async fn answer(
     let zipped = accepts_gzip(&parts.headers);
     let path = parts.uri.path().to_string();
     let asset = shared.assets.iter().find(|asset| asset.path == path);
-    let wanted = if asset.is_some() { Wanted::Page } else { Wanted::Answer };
+    let wanted = if asset.is_some() { RequestKind::Page } else { RequestKind::Answer };
     if let Err(problem) = guard::check(&parts.method, wanted, &parts.headers, shared.address) {
         return refused(&problem, zipped);
     }
@@ -155,7 +155,7 @@ async fn answer(
             Method::GET | Method::HEAD => file(asset, zipped),
             _ => {
                 let message = format!("{path} takes GET, not {}", parts.method);
-                refused(&Problem::new(ProblemKind::Method, message), zipped)
+                refused(&ExplorerError::new(ExplorerErrorKind::Method, message), zipped)
             }
         };
     }
@@ -170,7 +170,7 @@ async fn answer(
     let timed = tokio::time::timeout(most, computed(shared, parts.method, path, query, body));
     let late = || {
         let message = format!("this took more than {most:?}, and was given up");
-        Err(Problem::new(ProblemKind::Time, message))
+        Err(ExplorerError::new(ExplorerErrorKind::Time, message))
     };
     match timed.await.unwrap_or_else(|_| late()) {
         Ok(bytes) => json(StatusCode::OK, bytes, zipped),
@@ -180,13 +180,14 @@ async fn answer(
 
 /// Computes the answer of a request on another thread.
 async fn computed(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     method: Method,
     path: String,
     query: String,
     body: Value,
 ) -> Answer<Vec<u8>> {
-    let busy = || Problem::new(ProblemKind::Busy, "too many requests are being computed");
+    let busy =
+        || ExplorerError::new(ExplorerErrorKind::Busy, "too many requests are being computed");
     let (done, result) = oneshot::channel();
     let admitted = shared.clone();
     // The permit of those that wait is held by this future, that of those that run by the thread.
@@ -197,14 +198,16 @@ async fn computed(
     let work = move || {
         let outcome = worker.explorer.respond(method.as_str(), &path, &query, &body);
         worker.running.add_permits(1);
-        // Nobody may be waiting any more.
+        // The client may be gone.
         let _ = done.send(outcome.map(|answer| answer.to_string().into_bytes()));
     };
     if std::thread::Builder::new().stack_size(16 << 20).spawn(work).is_err() {
         shared.running.add_permits(1);
         return Err(busy());
     }
-    let lost = || Problem::new(ProblemKind::Internal, "the computation ended without a result");
+    let lost = || {
+        ExplorerError::new(ExplorerErrorKind::Internal, "the computation ended without a result")
+    };
     result.await.unwrap_or_else(|_| Err(lost()))
 }
 
@@ -217,11 +220,11 @@ async fn read(method: &Method, headers: &HeaderMap, body: Body) -> Answer<Value>
     let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
     if !kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
         let message = "the body must have the type application/json";
-        return Err(Problem::new(ProblemKind::Type, message));
+        return Err(ExplorerError::new(ExplorerErrorKind::Type, message));
     }
     let large = || {
         let message = format!("a body has at most {BODY} bytes");
-        Problem::new(ProblemKind::Large, message)
+        ExplorerError::new(ExplorerErrorKind::Large, message)
     };
     let bytes: Bytes = to_bytes(body, BODY).await.map_err(|_| large())?;
     parse(&bytes)
@@ -234,8 +237,8 @@ async fn read(method: &Method, headers: &HeaderMap, body: Body) -> Answer<Value>
 pub fn parse(bytes: &[u8]) -> Answer<Value> {
     match serde_json::from_slice(bytes) {
         Ok(body @ Value::Object(_)) => Ok(body),
-        Ok(_) => Err(Problem::request("the body must be a JSON object")),
-        Err(error) => Err(Problem::request(format!("the body is not JSON: {error}"))),
+        Ok(_) => Err(ExplorerError::request("the body must be a JSON object")),
+        Err(error) => Err(ExplorerError::request(format!("the body is not JSON: {error}"))),
     }
 }
 
@@ -244,27 +247,27 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains("gzip"))
 }
 
-fn status(kind: ProblemKind) -> StatusCode {
+fn status(kind: ExplorerErrorKind) -> StatusCode {
     match kind {
-        ProblemKind::Refused => StatusCode::FORBIDDEN,
-        ProblemKind::NotFound => StatusCode::NOT_FOUND,
-        ProblemKind::Method => StatusCode::METHOD_NOT_ALLOWED,
-        ProblemKind::Large => StatusCode::PAYLOAD_TOO_LARGE,
-        ProblemKind::Type => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        ProblemKind::Time | ProblemKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
-        ProblemKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        ProblemKind::Expression
-        | ProblemKind::Request
-        | ProblemKind::Limit
-        | ProblemKind::Engine
-        | ProblemKind::File => StatusCode::BAD_REQUEST,
+        ExplorerErrorKind::Refused => StatusCode::FORBIDDEN,
+        ExplorerErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ExplorerErrorKind::Method => StatusCode::METHOD_NOT_ALLOWED,
+        ExplorerErrorKind::Large => StatusCode::PAYLOAD_TOO_LARGE,
+        ExplorerErrorKind::Type => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ExplorerErrorKind::Time | ExplorerErrorKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        ExplorerErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ExplorerErrorKind::Expression
+        | ExplorerErrorKind::Request
+        | ExplorerErrorKind::Limit
+        | ExplorerErrorKind::Engine
+        | ExplorerErrorKind::File => StatusCode::BAD_REQUEST,
     }
 }
 
-fn refused(problem: &Problem, zipped: bool) -> Response {
+fn refused(problem: &ExplorerError, zipped: bool) -> Response {
     let mut response =
         json(status(problem.kind), problem.to_json().to_string().into_bytes(), zipped);
-    if problem.kind == ProblemKind::Method {
+    if problem.kind == ExplorerErrorKind::Method {
         let allowed = if problem.message.contains("takes POST") { "POST" } else { "GET" };
         response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
     }

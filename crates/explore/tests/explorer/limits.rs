@@ -3,7 +3,7 @@
 use super::recordings::captured;
 use pullback::Tensor;
 use pullback::record_file::{MAX_BYTES, MAX_LIST, MAX_NAME, MAX_NODES, Recording};
-use pullback_explore::answer::recording::{Opened, PAGE};
+use pullback_explore::answer::recording::{OpenedRecording, PAGE};
 
 /// A file, byte by byte, as the recorder would not write it.
 #[derive(Clone)]
@@ -30,14 +30,14 @@ impl File {
     }
 
     /// Visits with that many contributions to the leaf, of which nothing is known, and the end.
-    fn end(mut self, visits: usize, contributions: usize) -> Result<Opened, String> {
+    fn end(mut self, visits: usize, contributions: usize) -> Result<OpenedRecording, String> {
         self.numbers(&[visits]);
         for _ in 0..visits {
             self.numbers(&[0, 0, contributions]);
             self.0.resize(self.0.len() + 3 * contributions, 0);
         }
         self.numbers(&[0, 0, 0, 0]);
-        Opened::bytes("x".into(), &self.0).map_err(|problem| problem.message)
+        OpenedRecording::bytes("x".into(), &self.0).map_err(|problem| problem.message)
     }
 
     fn numbers(&mut self, all: &[usize]) {
@@ -58,7 +58,7 @@ impl File {
 
 #[test]
 fn what_would_be_repeated_too_often_is_refused() {
-    let message = |outcome: Result<Opened, String>| match outcome {
+    let message = |outcome: Result<OpenedRecording, String>| match outcome {
         Ok(_) => panic!("it is read"),
         Err(message) => message,
     };
@@ -102,7 +102,7 @@ fn a_file_that_is_too_large_is_not_read() {
     // Nothing but its length is on the disk.
     let file = std::fs::File::create(&path).expect("a file");
     file.set_len(MAX_BYTES as u64 + 1).expect("a length");
-    let message = Opened::file(&path).err().expect("it is refused").message;
+    let message = OpenedRecording::file(&path).err().expect("it is refused").message;
     assert!(message.ends_with(&format!("is larger than {MAX_BYTES} bytes")), "{message}");
 }
 

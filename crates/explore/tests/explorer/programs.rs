@@ -1,7 +1,7 @@
 //! What a pass changed is found whatever variables are called, and regions have machine code.
 
 use pullback::{DType, Op, Program, Spec, Tensor, native_code, trace};
-use pullback_explore::answer::program::{Compiled, shown};
+use pullback_explore::answer::program::{Compiled, as_json};
 use pullback_ir::pass::{Pipeline, Target};
 use serde_json::Value;
 
@@ -12,8 +12,9 @@ fn traced(f: impl Fn(&Tensor) -> Tensor) -> Program {
 /// The second of two programs, as a pass made it.
 fn change(before: Program, after: Program) -> Value {
     let stages = vec![("trace".to_string(), before), ("pass".to_string(), after)];
-    let shown = shown(&Compiled { what: "two".into(), stages, made: None }).expect("shown");
-    shown["stages"][1].clone()
+    let shown =
+        as_json(&Compiled { what: "two".into(), stages, specialisation: None }).expect("shown");
+    as_json["stages"][1].clone()
 }
 
 fn counts(stage: &Value) -> [u64; 6] {
@@ -76,7 +77,8 @@ fn every_equation_is_accounted_for() {
     let (_, stages) = passes.run_in_stages(&program).expect("it compiles");
     let named = stages.into_iter().map(|s| (s.name.to_string(), s.program));
     let stages = std::iter::once(("trace".to_string(), program)).chain(named).collect();
-    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let answer =
+        as_json(&Compiled { what: "f".into(), stages, specialisation: None }).expect("shown");
     let mut fused = 0;
     for stage in answer["stages"].as_array().expect("a list") {
         let n = |name: &str| stage[name].as_u64().expect("a count");
@@ -123,7 +125,8 @@ fn what_moves_is_said_and_keeps_its_name() {
     moved.equations.swap(at[0], at[1]);
     let stages = [("trace", program), ("fuse", fused), ("schedule", moved)];
     let stages = stages.map(|(name, program)| (name.to_string(), program)).to_vec();
-    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let answer =
+        as_json(&Compiled { what: "f".into(), stages, specialisation: None }).expect("shown");
     let name_of = |stage: usize, equation: usize| {
         answer["stages"][stage]["equations"][equation]["region"].as_u64().expect("a region")
     };
@@ -153,7 +156,8 @@ fn regions_that_grow_are_told_apart() {
     let (_, stages) = passes.run_in_stages(&program).expect("it compiles");
     let named = stages.into_iter().map(|s| (s.name.to_string(), s.program));
     let stages = std::iter::once(("trace".to_string(), program)).chain(named).collect();
-    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let answer =
+        as_json(&Compiled { what: "f".into(), stages, specialisation: None }).expect("shown");
     let of = |what: &str| {
         let has = |r: &&Value| r["ops"].as_array().expect("a list").iter().any(|op| op == what);
         answer["regions"].as_array().expect("a list").iter().find(has).expect("a region")["id"]
@@ -189,7 +193,8 @@ fn regions_have_the_code_of_this_machine() {
     let last = stages.pop().expect("a stage").program;
     assert!(last.equations.iter().any(|e| matches!(e.op, Op::Region(_))));
     let stages = vec![("all".to_string(), last.clone())];
-    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let answer =
+        as_json(&Compiled { what: "f".into(), stages, specialisation: None }).expect("shown");
     let region = &answer["regions"][0];
     let native = std::env::var_os("PULLBACK_NATIVE").is_none_or(|v| v != "0");
     #[cfg(target_arch = "x86_64")]

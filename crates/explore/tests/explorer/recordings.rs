@@ -7,7 +7,7 @@ use pullback::{
     record, record_program, trace,
 };
 use pullback_explore::Subject;
-use pullback_explore::answer::recording::Opened;
+use pullback_explore::answer::recording::OpenedRecording;
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::{Layer, Linear, Module, Sequential, Tanh};
 use serde_json::Value;
@@ -92,7 +92,7 @@ fn recording_changes_nothing() {
     let path = place.path().join("failed.pullback");
     let outcome = record(&path, || detect_anomaly(|| x.exp().matmul(&x.sum()).backward()));
     assert!(outcome.expect_err("shapes do not fit").to_string().contains("matmul"));
-    assert!(Opened::file(&path).expect("what ran is there").nodes() >= 2);
+    assert!(OpenedRecording::file(&path).expect("what ran is there").nodes() >= 2);
     let nested = record(&path, || record(place.path().join("other"), || Ok(())));
     assert!(nested.expect_err("one is enough").to_string().contains("recording already"));
     assert!(record(place.path().join("no/such/folder"), || Ok(())).is_err());
@@ -148,7 +148,7 @@ fn several_passes_keep_their_gradients() {
     assert_eq!(adjoints, [Sampled::Whole(vec![2.0]), Sampled::Whole(vec![5.0])]);
     let bytes = recording.to_bytes();
     assert_eq!(Recording::from_bytes(&bytes), Ok(recording));
-    let opened = Opened::bytes("x".into(), &bytes).expect("a recording");
+    let opened = OpenedRecording::bytes("x".into(), &bytes).expect("a recording");
     let sweep = opened.answer("/api/recording/sweep", "").expect("a sweep");
     let visits = sweep["visits"].as_array().expect("visits");
     let of = visits.iter().filter(|v| v["node"] == product);
@@ -231,7 +231,7 @@ fn modules_are_parts_and_every_view_is_served() {
     let x = Tensor::full([3, 4], 0.5f32);
     pullback_nn::record(&path, &model, || model.forward(&x).square().mean().backward())
         .expect("recorded");
-    let opened = Opened::file(&path).expect("a recording");
+    let opened = OpenedRecording::file(&path).expect("a recording");
     let address = serve(Subject::Recording(Box::new(opened)));
     assert_eq!(get(address, "/api/start").json()["opened"]["kind"], "recording");
     let graph = get(address, "/api/recording").json();
@@ -286,7 +286,8 @@ fn programs_are_exported_with_their_stages() {
     let program =
         trace(|x: &[Tensor]| (x[0].sin() * x[0].exp()).tanh(), &specs).expect("a program");
     record_program(&path, &program).expect("written");
-    let address = serve(Subject::Recording(Box::new(Opened::file(&path).expect("a recording"))));
+    let address =
+        serve(Subject::Recording(Box::new(OpenedRecording::file(&path).expect("a recording"))));
     let shown = get(address, "/api/recording/program").json();
     let names: Vec<&str> =
         shown["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
@@ -311,7 +312,7 @@ fn a_step_of_a_gpt_is_compact() {
     let ids = Key::new(3).randint([4, 16], 0, 65);
     pullback_nn::record(&path, &model, || model.loss(&ids, &ids).backward()).expect("recorded");
     let bytes = std::fs::metadata(&path).expect("a file").len();
-    let opened = Opened::file(&path).expect("a recording");
+    let opened = OpenedRecording::file(&path).expect("a recording");
     assert!(opened.nodes() > 60 && bytes < 1000 * opened.nodes() as u64, "{bytes} bytes");
     let graph = opened.answer("/api/recording", "").expect("a graph");
     let parts = graph["parts"].as_array().unwrap();
@@ -332,7 +333,7 @@ fn damaged_files_get_a_sentence() {
     let x = Tensor::from(2.0).requires_grad();
     let (_, recording) = captured(&[("x", &x)], || x.square().backward().expect("a gradient"));
     let whole = recording.to_bytes();
-    let message = |bytes: &[u8]| match Opened::bytes("x".into(), bytes) {
+    let message = |bytes: &[u8]| match OpenedRecording::bytes("x".into(), bytes) {
         Ok(_) => panic!("it is damaged"),
         Err(problem) => problem.message,
     };
@@ -350,7 +351,7 @@ fn damaged_files_get_a_sentence() {
     let mut huge = whole[..newer + 1].to_vec();
     huge.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
     assert!(message(&huge).contains("at most"));
-    assert!(Opened::file(std::path::Path::new("/nowhere/at/all")).is_err());
+    assert!(OpenedRecording::file(std::path::Path::new("/nowhere/at/all")).is_err());
 }
 
 /// A compiled function is a part of its own: its equations with specs and lines, and the values of
@@ -396,11 +397,11 @@ fn a_compiled_call_shows_its_equations() {
     assert_eq!(last[..], [f64::from(z.item::<f32>())]);
     // The program itself is there, as traced and as it runs, and the call took its time.
     assert_eq!(recording.stages.len(), 2);
-    let of_call = |m: &&pullback::record_file::Moment| recording.ops[m.op as usize] == "jit";
+    let of_call = |m: &&pullback::record_file::RecordedOp| recording.ops[m.op as usize] == "jit";
     assert_eq!(recording.moments.iter().filter(of_call).count(), 2);
     assert_eq!(Recording::from_bytes(&recording.to_bytes()).as_ref(), Ok(&recording));
     let address = serve(Subject::Recording(Box::new(
-        Opened::bytes("jit".into(), &recording.to_bytes()).expect("it opens"),
+        OpenedRecording::bytes("jit".into(), &recording.to_bytes()).expect("it opens"),
     )));
     let program = get(address, "/api/recording/program").json();
     assert_eq!(program["stages"].as_array().map(Vec::len), Some(2), "{program}");

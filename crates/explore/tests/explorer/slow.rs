@@ -2,7 +2,7 @@
 
 use super::{default_subject, get, post, request};
 use pullback_explore::Explorer;
-use pullback_explore::server::{Limits, RUNNING, Server, WAITING};
+use pullback_explore::server::{RUNNING, Server, ServerLimits, WAITING};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -12,10 +12,10 @@ const READING: Duration = Duration::from_millis(400);
 
 fn serve(connections: usize) -> SocketAddr {
     let computing = Duration::from_millis(300);
-    serve_within(Limits { computing, reading: READING, connections })
+    serve_within(ServerLimits { computing, reading: READING, connections })
 }
 
-fn serve_within(limits: Limits) -> SocketAddr {
+fn serve_within(limits: ServerLimits) -> SocketAddr {
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let explorer = Explorer::new(default_subject());
     let server = Server::limited(explorer, here, 0, limits).expect("a free port");
@@ -120,7 +120,8 @@ fn a_computation_that_takes_too_long() {
 fn more_than_may_wait() {
     // However busy the machine is, none of them takes too long.
     let computing = Duration::from_secs(600);
-    let address = serve_within(Limits { computing, connections: 200, ..Limits::default() });
+    let address =
+        serve_within(ServerLimits { computing, connections: 200, ..ServerLimits::default() });
     let asked: Vec<_> = (0..60)
         .map(|_| {
             let slow = json!({ "points": vec![[64, 64]; 4] });
@@ -139,7 +140,7 @@ fn more_than_may_wait() {
 /// What the tests above make shorter is, for users, as SCHEMA.md says.
 #[test]
 fn limits_are_those_of_the_schema() {
-    let Limits { computing, reading, connections } = Limits::default();
+    let ServerLimits { computing, reading, connections } = ServerLimits::default();
     let text = include_str!("../../SCHEMA.md").split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in [
         format!("A computation gets {} seconds", computing.as_secs()),

@@ -72,7 +72,7 @@ pub struct OpRow {
     /// What holds for it, of the constants above.
     pub flags: u16,
     /// Calls it.
-    pub run: fn(&[Tensor], &mut Draws) -> Outs,
+    pub run: fn(&[Tensor], &mut Draws) -> RowResults,
 }
 
 impl OpRow {
@@ -89,29 +89,29 @@ impl std::fmt::Debug for OpRow {
 }
 
 /// The results of a row.
-pub struct Outs(pub Vec<Tensor>);
+pub struct RowResults(pub Vec<Tensor>);
 
-impl From<Tensor> for Outs {
-    fn from(x: Tensor) -> Outs {
-        Outs(vec![x])
+impl From<Tensor> for RowResults {
+    fn from(x: Tensor) -> RowResults {
+        RowResults(vec![x])
     }
 }
 
-impl From<(Tensor, Tensor)> for Outs {
-    fn from((a, b): (Tensor, Tensor)) -> Outs {
-        Outs(vec![a, b])
+impl From<(Tensor, Tensor)> for RowResults {
+    fn from((a, b): (Tensor, Tensor)) -> RowResults {
+        RowResults(vec![a, b])
     }
 }
 
-impl From<(Tensor, Tensor, Tensor)> for Outs {
-    fn from((a, b, c): (Tensor, Tensor, Tensor)) -> Outs {
-        Outs(vec![a, b, c])
+impl From<(Tensor, Tensor, Tensor)> for RowResults {
+    fn from((a, b, c): (Tensor, Tensor, Tensor)) -> RowResults {
+        RowResults(vec![a, b, c])
     }
 }
 
-impl From<Vec<Tensor>> for Outs {
-    fn from(all: Vec<Tensor>) -> Outs {
-        Outs(all)
+impl From<Vec<Tensor>> for RowResults {
+    fn from(all: Vec<Tensor>) -> RowResults {
+        RowResults(all)
     }
 }
 
@@ -124,7 +124,7 @@ impl From<Vec<Tensor>> for Outs {
 /// becomes
 ///
 /// ```text
-/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; Outs::from({ … }) } }
+/// OpRow { name: "softmax", args: &[ArgKind::Float], flags: 0, run: |args, d| { let [x] = args …; RowResults::from({ … }) } }
 /// ```
 macro_rules! rows {
     ($($name:ident($($arg:ident: $kind:ident),*) $flags:expr, |$d:ident| $body:expr;)*) => {
@@ -134,7 +134,7 @@ macro_rules! rows {
             flags: $flags,
             run: |args, $d| {
                 let [$($arg),*] = args else { unreachable!("a row with another number of operands") };
-                crate::ops::Outs::from($body)
+                crate::ops::RowResults::from($body)
             },
         }),*]
     };

@@ -1,7 +1,7 @@
 //! Convolutions, pools, and images of other sizes.
 
 use super::{EXACT, OpRow, fit, rows};
-use pullback::{Conv, GridPaddingMode, GridSampleMode, Interpolate, Pool, Resize};
+use pullback::{Conv, GridPaddingMode, GridSampleMode, Interpolate, InterpolateMode, Pool};
 
 /// Windows that go over a signal or an image.
 #[rustfmt::skip]
@@ -21,7 +21,7 @@ pub const ROWS: &[OpRow] = rows! {
     adaptive_avg_pool1d(x: Float) 0, |d| fit(x, &[1, 2, 5]).adaptive_avg_pool1d(d.from_to(1, 3));
     adaptive_max_pool2d(x: Float) EXACT, |d| fit(x, &[1, 1, 3, 4]).adaptive_max_pool2d([2, d.from_to(1, 3)]);
     max_unpool1d(x: Float) EXACT, |_d| { let (y, at) = fit(x, &[1, 1, 4]).max_pool1d_at(&Pool::new(2)); y.max_unpool1d(&at, &Pool::new(2), None) };
-    interpolate(x: Float) 0, |d| Interpolate::to([4, 3]).mode(d.pick(&[Resize::Nearest, Resize::Linear, Resize::Cubic, Resize::Area, Resize::NearestExact])).of(&fit(x, &[1, 1, 2, 3]));
+    interpolate(x: Float) 0, |d| Interpolate::to([4, 3]).mode(d.pick(&[InterpolateMode::Nearest, InterpolateMode::Linear, InterpolateMode::Cubic, InterpolateMode::Area, InterpolateMode::NearestExact])).of(&fit(x, &[1, 1, 2, 3]));
     grid_sample(x: Float, g: Float) 0, |d| fit(x, &[1, 1, 3, 3]).grid_sample(&(fit(g, &[1, 2, 2, 2]) * 0.7), d.pick(&[GridSampleMode::Linear, GridSampleMode::Cubic, GridSampleMode::Nearest]), d.pick(&[GridPaddingMode::Zeros, GridPaddingMode::Border, GridPaddingMode::Reflection]), d.flag());
     affine_grid(x: Float) 0, |d| fit(x, &[1, 2, 3]).affine_grid(&[1, 1, 2, 2], d.flag());
 };

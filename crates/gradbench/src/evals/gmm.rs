@@ -54,7 +54,7 @@ struct Mixture {
     l: Tensor,
 }
 
-struct Data {
+struct GmmData {
     x: Tensor,
     /// Where in Qᵀ, flat, the numbers of l belong.
     places: Tensor,
@@ -62,7 +62,7 @@ struct Data {
     gamma: f64,
 }
 
-fn problem(input: &Value) -> Result<(Mixture, Data), String> {
+fn problem(input: &Value) -> Result<(Mixture, GmmData), String> {
     let GmmInput { d, k, n, x, m, gamma, alpha, mu, q, l } = read(input)?;
     if d == 0 || d > 1 << 20 || k == 0 {
         return Err(format!("d is {d} and k is {k}, and both are at least 1, and d at most 2²⁰"));
@@ -94,10 +94,10 @@ fn problem(input: &Value) -> Result<(Mixture, Data), String> {
     let above: Vec<i64> =
         (0..d).flat_map(|i| (i + 1..d).map(move |j| (i * d + j) as i64)).collect();
     let places = Tensor::from_vec(above, [below]);
-    Ok((mixture, Data { x: sized("x", &x, n, d)?, places, m: f64::from(m), gamma }))
+    Ok((mixture, GmmData { x: sized("x", &x, n, d)?, places, m: f64::from(m), gamma }))
 }
 
-impl Data {
+impl GmmData {
     fn log_posterior(&self, mixture: &Mixture) -> Tensor {
         let Mixture { alpha, mu, q, l } = mixture;
         let (n, k, d) = (self.x.shape()[0], mu.shape()[0], mu.shape()[1]);
@@ -118,7 +118,7 @@ impl Data {
         let constant = n as f64 * d as f64 * 0.5 * TAU.ln();
         let likelihood = beta.logsumexp_over(1).sum() - alpha.logsumexp() * n as f64 - constant;
 
-        let Data { m, gamma, .. } = self;
+        let GmmData { m, gamma, .. } = self;
         let freedom = d as f64 + m + 1.0;
         let norms = diagonal.square().sum() + l.square().sum();
         let log_gamma = Tensor::from(freedom / 2.0).multigammaln(d);

@@ -30,12 +30,12 @@ pub(super) const MODULE: Module = Module {
 #[derive(Deserialize)]
 struct HtInput {
     theta: Vec<f64>,
-    data: Data,
+    data: HandData,
     us: Vec<[f64; 2]>,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct HandData {
     model: Model,
     correspondences: Vec<usize>,
     points: Vec<[f64; 3]>,
@@ -60,7 +60,7 @@ const FINGERS: usize = 5;
 
 impl HtInput {
     fn check(&self) -> Result<(), String> {
-        let HtInput { theta, data: Data { model, correspondences, points }, us } = self;
+        let HtInput { theta, data: HandData { model, correspondences, points }, us } = self;
         let (bones, vertices) = (model.bone_names.len(), model.base_positions.len());
         let least = 1 + 4 * FINGERS;
         if theta.len() != THETA {
@@ -113,7 +113,7 @@ impl HtInput {
 
     fn tensors(&self) -> Result<(Hand, Pose), String> {
         self.check()?;
-        let Data { model, correspondences, points } = &self.data;
+        let HandData { model, correspondences, points } = &self.data;
         let indices = |all: &[usize], shape: &[usize]| {
             Tensor::from_vec(all.iter().map(|&i| i as i64).collect::<Vec<_>>(), shape)
         };

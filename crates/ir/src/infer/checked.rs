@@ -19,12 +19,12 @@ use std::slice;
 pub struct Checked<'a> {
     op: &'a Op,
     operands: &'a [&'a Spec],
-    results: Results<'a>,
+    results: ResultSpecs<'a>,
 }
 
 /// The specs of the results.
 #[derive(Clone, Debug)]
-enum Results<'a> {
+enum ResultSpecs<'a> {
     /// One result, as an operand: nothing is copied.
     As(&'a Spec),
     Own(Specs),
@@ -37,8 +37,8 @@ enum Results<'a> {
 #[inline]
 pub fn check<'a>(op: &'a Op, operands: &'a [&'a Spec]) -> Result<Checked<'a>> {
     let results = match same_as_operand(op, operands) {
-        Some(spec) => Results::As(spec),
-        None => Results::Own(infer(op, operands)?),
+        Some(spec) => ResultSpecs::As(spec),
+        None => ResultSpecs::Own(infer(op, operands)?),
     };
     Ok(Checked { op, operands, results })
 }
@@ -59,7 +59,7 @@ impl<'a> Checked<'a> {
     /// A dense copy, which every operand allows.
     #[inline]
     pub fn copy(operand: &'a [&'a Spec; 1]) -> Checked<'a> {
-        Checked { op: &Op::Copy, operands: operand, results: Results::As(operand[0]) }
+        Checked { op: &Op::Copy, operands: operand, results: ResultSpecs::As(operand[0]) }
     }
 
     /// The op.
@@ -78,8 +78,8 @@ impl<'a> Checked<'a> {
     #[inline]
     pub fn results(&self) -> &[Spec] {
         match &self.results {
-            Results::As(spec) => slice::from_ref(spec),
-            Results::Own(specs) => specs,
+            ResultSpecs::As(spec) => slice::from_ref(spec),
+            ResultSpecs::Own(specs) => specs,
         }
     }
 
@@ -87,8 +87,8 @@ impl<'a> Checked<'a> {
     #[inline]
     pub fn into_results(self) -> Specs {
         match self.results {
-            Results::As(spec) => smallvec![spec.clone()],
-            Results::Own(specs) => specs,
+            ResultSpecs::As(spec) => smallvec![spec.clone()],
+            ResultSpecs::Own(specs) => specs,
         }
     }
 

@@ -56,7 +56,7 @@ pub enum Fused {
 }
 
 /// The properties of a fused op: its row.
-struct Row {
+struct FusedRow {
     name: &'static str,
     results: usize,
     may_fail: bool,
@@ -66,40 +66,48 @@ struct Row {
     axis: Option<usize>,
 }
 
-impl Row {
+impl FusedRow {
     /// A class is an index, which may be out of range.
-    fn may_fail(self) -> Row {
-        Row { may_fail: true, ..self }
+    fn may_fail(self) -> FusedRow {
+        FusedRow { may_fail: true, ..self }
     }
 
-    fn along(self, axis: usize) -> Row {
-        Row { axis: Some(axis), ..self }
+    fn along(self, axis: usize) -> FusedRow {
+        FusedRow { axis: Some(axis), ..self }
     }
 
     /// Result `i` may be written over operand `i`.
-    fn updates(self) -> Row {
-        Row { updates: true, ..self }
+    fn updates(self) -> FusedRow {
+        FusedRow { updates: true, ..self }
     }
 
     /// The first result may be written over the first operand.
-    fn replaces(self) -> Row {
-        Row { replaces: true, ..self }
+    fn replaces(self) -> FusedRow {
+        FusedRow { replaces: true, ..self }
     }
 
     /// As many of the first results may have any strides, where a target's kernels write them so.
-    fn strided(self, results: usize) -> Row {
-        Row { strided: results, ..self }
+    fn strided(self, results: usize) -> FusedRow {
+        FusedRow { strided: results, ..self }
     }
 }
 
-fn row(name: &'static str, results: usize) -> Row {
-    Row { name, results, may_fail: false, updates: false, replaces: false, strided: 0, axis: None }
+fn row(name: &'static str, results: usize) -> FusedRow {
+    FusedRow {
+        name,
+        results,
+        may_fail: false,
+        updates: false,
+        replaces: false,
+        strided: 0,
+        axis: None,
+    }
 }
 
 impl Fused {
     /// The rows.
     #[rustfmt::skip]
-    fn row(self) -> Row {
+    fn row(self) -> FusedRow {
         match self {
             Fused::Softmax(axis)       => row("softmax", 1).along(axis),
             Fused::SoftmaxVjp(axis)    => row("vjp.softmax", 1).along(axis),

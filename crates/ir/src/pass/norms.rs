@@ -40,7 +40,7 @@ use rustc_hash::FxHashMap;
 #[must_use]
 pub fn norms(program: &Program, limits: Limits) -> Program {
     let mut new = Rebuild::new(program);
-    let mut moments = Moments::default();
+    let mut moments = RowMoments::default();
     for e in &program.equations {
         let results = match &e.op {
             Op::Fused(fused) => written(&mut new, &mut moments, e, *fused, limits),
@@ -58,12 +58,12 @@ pub fn norms(program: &Program, limits: Limits) -> Program {
 
 /// The mean of each row of an operand and the reciprocal of its standard deviation, by the operand,
 /// the axes of a row, and what is added to the variance.
-type Moments = FxHashMap<(Var, usize, Real), (Var, Var)>;
+type RowMoments = FxHashMap<(Var, usize, Real), (Var, Var)>;
 
 /// The results of a norm that is written out; `None`: it stays.
 fn written(
     new: &mut Rebuild,
-    moments: &mut Moments,
+    moments: &mut RowMoments,
     e: &Equation,
     fused: Fused,
     limits: Limits,
@@ -95,7 +95,8 @@ fn written(
         return None;
     }
     let (shape, dtype) = (spec.shape.clone(), spec.dtype);
-    let mut rows = Rows { new, moments, at: e.at, shape, inner, length, wide: dtype.compute() };
+    let mut rows =
+        RowDomain { new, moments, at: e.at, shape, inner, length, wide: dtype.compute() };
     match fused {
         Fused::Softmax(_) => rows.softmax(of[0], dtype),
         Fused::LogSoftmax(_) => rows.log_softmax(of[0], dtype),
@@ -116,9 +117,9 @@ fn written(
 }
 
 /// Values over a domain of rows, element by element or one for each row.
-struct Rows<'a, 'b> {
+struct RowDomain<'a, 'b> {
     new: &'a mut Rebuild<'b>,
-    moments: &'a mut Moments,
+    moments: &'a mut RowMoments,
     at: Option<Line>,
     shape: Shape,
     /// Axes of a row, and its elements.
@@ -128,7 +129,7 @@ struct Rows<'a, 'b> {
     wide: DType,
 }
 
-impl Rows<'_, '_> {
+impl RowDomain<'_, '_> {
     fn emit(&mut self, op: Op, of: &[Var]) -> Option<Var> {
         self.new.emit(op, of, self.at)
     }

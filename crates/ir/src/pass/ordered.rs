@@ -8,15 +8,15 @@
 use crate::{CollectiveOp, Error, ErrorKind, Flow, Op, Program, Result, Structure};
 
 /// A part of the sequence of collectives.
-enum Part<'a> {
+enum SequenceItem<'a> {
     Call(&'a CollectiveOp),
     /// The programs of a loop, or the two of a choice.
-    Loop(Vec<Vec<Part<'a>>>),
-    Choice([Vec<Part<'a>>; 2]),
+    Loop(Vec<Vec<SequenceItem<'a>>>),
+    Choice([Vec<SequenceItem<'a>>; 2]),
 }
 
 /// The sequence of a program. What is run once, in place, is as if it were inlined.
-fn parts<'a>(program: &'a Program, out: &mut Vec<Part<'a>>) {
+fn parts<'a>(program: &'a Program, out: &mut Vec<SequenceItem<'a>>) {
     let all = |program: &'a Program| {
         let mut out = Vec::new();
         parts(program, &mut out);
@@ -24,7 +24,7 @@ fn parts<'a>(program: &'a Program, out: &mut Vec<Part<'a>>) {
     };
     for e in program.equations.iter().filter(|e| e.op.is_ordered()) {
         if let Op::Collective(of) = &e.op {
-            out.push(Part::Call(of));
+            out.push(SequenceItem::Call(of));
         }
         match e.op.structure() {
             Some(Structure::Custom(custom)) => {
@@ -32,9 +32,9 @@ fn parts<'a>(program: &'a Program, out: &mut Vec<Part<'a>>) {
             }
             Some(Structure::Flow(flow)) => match flow {
                 Flow::Scan(scan) if scan.length == 1 => parts(&scan.body, out),
-                Flow::Cond { yes, no } => out.push(Part::Choice([all(yes), all(no)])),
+                Flow::Cond { yes, no } => out.push(SequenceItem::Choice([all(yes), all(no)])),
                 Flow::Scan(_) | Flow::While { .. } => {
-                    out.push(Part::Loop(flow.programs().into_iter().map(all).collect()));
+                    out.push(SequenceItem::Loop(flow.programs().into_iter().map(all).collect()));
                 }
             },
             Some(Structure::Region(_) | Structure::DotRegion(_)) | None => {}
@@ -43,32 +43,32 @@ fn parts<'a>(program: &'a Program, out: &mut Vec<Part<'a>>) {
 }
 
 /// Whether one sequence is another, in which choices may have been made already.
-fn same(before: &[&Part], after: &[&Part]) -> bool {
-    let list = |parts: &[Part<'_>], other: &[Part<'_>]| {
+fn same(before: &[&SequenceItem], after: &[&SequenceItem]) -> bool {
+    let list = |parts: &[SequenceItem<'_>], other: &[SequenceItem<'_>]| {
         same(&parts.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>())
     };
     for (i, part) in before.iter().enumerate() {
         let is_same = match (part, after.get(i)) {
-            (Part::Call(a), Some(Part::Call(b))) => {
+            (SequenceItem::Call(a), Some(SequenceItem::Call(b))) => {
                 (&a.collective, &a.group, a.line) == (&b.collective, &b.group, b.line)
             }
-            (Part::Loop(a), Some(Part::Loop(b))) => {
+            (SequenceItem::Loop(a), Some(SequenceItem::Loop(b))) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| list(a, b))
             }
-            (Part::Choice(a), Some(Part::Choice(b)))
+            (SequenceItem::Choice(a), Some(SequenceItem::Choice(b)))
                 if a.iter().zip(b).all(|(a, b)| list(a, b)) =>
             {
                 true
             }
-            (Part::Choice(branches), _) => {
-                let taken = |branch: &Vec<Part<'_>>| {
+            (SequenceItem::Choice(branches), _) => {
+                let taken = |branch: &Vec<SequenceItem<'_>>| {
                     let rest = before[i + 1..].iter().copied();
-                    let inlined: Vec<&Part> = branch.iter().chain(rest).collect();
+                    let inlined: Vec<&SequenceItem> = branch.iter().chain(rest).collect();
                     same(&inlined, &after[i.min(after.len())..])
                 };
                 return branches.iter().any(taken);
             }
-            (Part::Call(_) | Part::Loop(_), _) => false,
+            (SequenceItem::Call(_) | SequenceItem::Loop(_), _) => false,
         };
         if !is_same {
             return false;
@@ -82,7 +82,8 @@ pub(super) fn check_kept(before: &Program, after: &Program, pass: &'static str) 
     let (mut old, mut new) = (Vec::new(), Vec::new());
     parts(before, &mut old);
     parts(after, &mut new);
-    let (old, new): (Vec<&Part>, Vec<&Part>) = (old.iter().collect(), new.iter().collect());
+    let (old, new): (Vec<&SequenceItem>, Vec<&SequenceItem>) =
+        (old.iter().collect(), new.iter().collect());
     if same(&old, &new) {
         return Ok(());
     }

@@ -43,7 +43,7 @@ use polynomial::{Polynomial, Polynomials};
 pub struct Template {
     /// The program with zeros for its numbers.
     skeleton: Program,
-    fits: Vec<Fit>,
+    fits: Vec<SizeFit>,
     /// How many of the numbers are lengths of axes: they come first.
     axes: usize,
 }
@@ -57,7 +57,7 @@ enum SampleNumber {
 
 /// A number for all lengths.
 #[derive(Clone, Debug)]
-enum Fit {
+enum SizeFit {
     /// The same for all.
     Same(SampleNumber),
     /// A size, a stride or an offset.
@@ -66,15 +66,15 @@ enum Fit {
     Value { whole: Polynomial, float: bool },
 }
 
-impl Fit {
+impl SizeFit {
     fn at(&self, lengths: &[usize]) -> Option<SampleNumber> {
         Some(match self {
-            Fit::Same(found) => *found,
-            Fit::Size(polynomial) => SampleNumber::Int(polynomial.at(lengths)?),
-            Fit::Value { whole, float: true } => {
+            SizeFit::Same(found) => *found,
+            SizeFit::Size(polynomial) => SampleNumber::Int(polynomial.at(lengths)?),
+            SizeFit::Value { whole, float: true } => {
                 SampleNumber::Value(Scalar::Float(Real(whole.at(lengths)? as f64)))
             }
-            Fit::Value { whole, float: false } => {
+            SizeFit::Value { whole, float: false } => {
                 SampleNumber::Value(Scalar::Int(whole.at(lengths)?))
             }
         })
@@ -120,7 +120,7 @@ impl Template {
         }
         let fit = |column: &Vec<SampleNumber>| {
             if column.iter().all(|found| *found == column[0]) {
-                return Some(Fit::Same(column[0]));
+                return Some(SizeFit::Same(column[0]));
             }
             if column.iter().any(|found| found.kind() != column[0].kind()) {
                 return None;
@@ -128,13 +128,13 @@ impl Template {
             let whole: Option<Vec<i64>> = column.iter().map(|found| found.whole()).collect();
             let polynomial = polynomials.through(&whole?)?;
             Some(match column[0] {
-                SampleNumber::Int(_) => Fit::Size(polynomial),
+                SampleNumber::Int(_) => SizeFit::Size(polynomial),
                 SampleNumber::Value(value) => {
-                    Fit::Value { whole: polynomial, float: matches!(value, Scalar::Float(_)) }
+                    SizeFit::Value { whole: polynomial, float: matches!(value, Scalar::Float(_)) }
                 }
             })
         };
-        let fits: Option<Vec<Fit>> = columns.iter().map(fit).collect();
+        let fits: Option<Vec<SizeFit>> = columns.iter().map(fit).collect();
         match fits {
             Some(fits) => {
                 let axes = skeleton.specs.iter().map(|spec| spec.shape.len()).sum();
@@ -146,7 +146,7 @@ impl Template {
 
     /// Whether the value of a literal depends on a length, which no pass may see.
     pub fn has_varying_values(&self) -> bool {
-        self.fits.iter().any(|fit| matches!(fit, Fit::Value { .. }))
+        self.fits.iter().any(|fit| matches!(fit, SizeFit::Value { .. }))
     }
 
     /// The program at these lengths; `None` if a size would be negative or not an integer, or if an
@@ -157,7 +157,7 @@ impl Template {
         visit(&mut program, &mut |number| {
             let next = fits.next();
             let found = next.and_then(|(_, fit)| fit.at(lengths));
-            let varies = matches!(next, Some((i, Fit::Size(_))) if i < self.axes);
+            let varies = matches!(next, Some((i, SizeFit::Size(_))) if i < self.axes);
             right &= !(varies && matches!(found, Some(SampleNumber::Int(..2))));
             right &= match (number, found) {
                 (NumberMut::Size(n), Some(SampleNumber::Int(v))) => {

@@ -18,10 +18,10 @@ pub(super) enum NumberMut<'a> {
     Value(&'a mut Scalar),
 }
 
-type Visit<'a> = &'a mut dyn FnMut(NumberMut<'_>);
+type NumberVisitor<'a> = &'a mut dyn FnMut(NumberMut<'_>);
 
 /// Calls `f` with every number, always in the same order.
-pub(super) fn visit(program: &mut Program, f: Visit) {
+pub(super) fn visit(program: &mut Program, f: NumberVisitor) {
     for spec in &mut program.specs {
         sizes(&mut spec.shape, f);
     }
@@ -30,11 +30,11 @@ pub(super) fn visit(program: &mut Program, f: Visit) {
     }
 }
 
-fn sizes(all: &mut Few<usize>, f: Visit) {
+fn sizes(all: &mut Few<usize>, f: NumberVisitor) {
     all.iter_mut().for_each(|n| f(NumberMut::Size(n)));
 }
 
-fn visit_op(op: &mut Op, f: Visit) {
+fn visit_op(op: &mut Op, f: NumberVisitor) {
     match op {
         Op::Literal { value, shape, dtype: _, device: _ } => {
             f(NumberMut::Value(value));
@@ -122,7 +122,7 @@ fn visit_op(op: &mut Op, f: Visit) {
     }
 }
 
-fn visit_view(view: &mut View, f: Visit) {
+fn visit_view(view: &mut View, f: NumberVisitor) {
     match view {
         View::Reshape(shape) | View::Broadcast(shape) => sizes(shape, f),
         View::Slice(spans) => {
@@ -139,13 +139,13 @@ fn visit_view(view: &mut View, f: Visit) {
     }
 }
 
-fn visit_window(window: &mut Window, f: Visit) {
+fn visit_window(window: &mut Window, f: NumberVisitor) {
     let Window { size, stride, dilation, before, after } = window;
     [size, stride, dilation].into_iter().for_each(|n| f(NumberMut::Size(n)));
     [before, after].into_iter().for_each(|n| f(NumberMut::Signed(n)));
 }
 
-fn visit_region(region: &mut Region, f: Visit) {
+fn visit_region(region: &mut Region, f: NumberVisitor) {
     sizes(&mut region.shape, f);
     for load in &mut region.inputs {
         sizes(&mut load.spec.shape, f);

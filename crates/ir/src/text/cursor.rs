@@ -23,7 +23,7 @@ impl std::error::Error for ParseOpError {}
 pub(crate) type Parsed<T> = Result<T, ParseOpError>;
 
 /// A text read from left to right. Blanks between words and signs are ignored.
-pub(crate) struct Cursor<'a> {
+pub(crate) struct TextCursor<'a> {
     text: &'a str,
     position: usize,
     /// How many programs and regions are open.
@@ -33,17 +33,17 @@ pub(crate) struct Cursor<'a> {
 /// Programs inside programs are read up to this depth: a text must not exhaust the stack.
 const DEEPEST: usize = 64;
 
-impl<'a> Cursor<'a> {
-    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
-        Cursor { text, position: 0, depth: 0 }
+impl<'a> TextCursor<'a> {
+    pub(crate) fn new(text: &'a str) -> TextCursor<'a> {
+        TextCursor { text, position: 0, depth: 0 }
     }
 
     /// Reads the whole of a text.
     pub(crate) fn whole<T>(
         text: &'a str,
-        read: impl FnOnce(&mut Cursor<'a>) -> Parsed<T>,
+        read: impl FnOnce(&mut TextCursor<'a>) -> Parsed<T>,
     ) -> Parsed<T> {
-        let mut cursor = Cursor::new(text);
+        let mut cursor = TextCursor::new(text);
         let value = read(&mut cursor)?;
         cursor.skip_blanks();
         match cursor.rest() {

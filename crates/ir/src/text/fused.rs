@@ -1,6 +1,6 @@
 //! Prints and parses the attributes of fused ops.
 
-use super::cursor::{Cursor, Parsed};
+use super::cursor::{Parsed, TextCursor};
 use super::parse::{index, real};
 use super::print::Exact;
 use crate::op::{Adam, Attention, Fused, Sgd};
@@ -42,7 +42,7 @@ pub(super) fn print(f: &mut Formatter<'_>, fused: Fused) -> fmt::Result {
 }
 
 /// The op, from one of its kind.
-pub(super) fn parse(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
+pub(super) fn parse(c: &mut TextCursor, form: Fused) -> Parsed<Fused> {
     Ok(match form {
         Fused::Softmax(_) => Fused::Softmax(c.braced(index)?),
         Fused::SoftmaxVjp(_) => Fused::SoftmaxVjp(c.braced(index)?),
@@ -72,15 +72,15 @@ pub(super) fn parse(c: &mut Cursor, form: Fused) -> Parsed<Fused> {
     })
 }
 
-fn truth(c: &mut Cursor) -> Parsed<bool> {
+fn truth(c: &mut TextCursor) -> Parsed<bool> {
     c.parse("`true` or `false`")
 }
 
 /// `a=1,b=2`: fields of these names and of one type, in this order.
 fn fields<T: Copy, const N: usize>(
-    c: &mut Cursor,
+    c: &mut TextCursor,
     names: [&str; N],
-    read: fn(&mut Cursor) -> Parsed<T>,
+    read: fn(&mut TextCursor) -> Parsed<T>,
 ) -> Parsed<[T; N]> {
     let mut found = SmallVec::<[T; 8]>::new();
     for (i, name) in names.into_iter().enumerate() {
@@ -92,7 +92,7 @@ fn fields<T: Copy, const N: usize>(
     Ok(std::array::from_fn(|i| found[i]))
 }
 
-fn attention(c: &mut Cursor) -> Parsed<Attention> {
+fn attention(c: &mut TextCursor) -> Parsed<Attention> {
     let causal = c.field("causal", truth)?;
     c.expect(',')?;
     let masked = c.field("masked", truth)?;

@@ -1,6 +1,6 @@
 //! Programs as JSON, for tools that are not written in Rust.
 
-use super::print::List;
+use super::print::IntList;
 use crate::{Device, Equation, Op, Program, Spec, Var};
 use std::fmt::Write;
 
@@ -101,7 +101,7 @@ fn variable(out: &mut String, v: Var, spec: &Spec) {
     if spec.device != Device::Cpu {
         *out += &format!(",\"device\":\"{}\"", spec.device);
     }
-    *out += &format!(",\"shape\":{}}}", List(&spec.shape));
+    *out += &format!(",\"shape\":{}}}", IntList(&spec.shape));
 }
 
 fn list<T>(out: &mut String, items: &[T], mut item: impl FnMut(&mut String, &T)) {

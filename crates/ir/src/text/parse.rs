@@ -1,6 +1,6 @@
 //! Text to ops, views and specs.
 
-use super::cursor::{Cursor, ParseOpError, Parsed};
+use super::cursor::{ParseOpError, Parsed, TextCursor};
 use super::{read_program, region};
 use crate::op::{Combine, Fft, Linalg, Op, Padding, Transfer};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
@@ -13,7 +13,7 @@ impl FromStr for Op {
     type Err = ParseOpError;
 
     fn from_str(text: &str) -> Parsed<Op> {
-        Cursor::whole(text, op)
+        TextCursor::whole(text, op)
     }
 }
 
@@ -21,7 +21,7 @@ impl FromStr for View {
     type Err = ParseOpError;
 
     fn from_str(text: &str) -> Parsed<View> {
-        Cursor::whole(text, view)
+        TextCursor::whole(text, view)
     }
 }
 
@@ -30,7 +30,7 @@ impl FromStr for Spec {
 
     /// Reads `f32[2,3]`, which is on the CPU, and `f32[2,3]@cuda:0`.
     fn from_str(text: &str) -> Parsed<Spec> {
-        Cursor::whole(text, spec)
+        TextCursor::whole(text, spec)
     }
 }
 
@@ -41,7 +41,7 @@ static FORMS: LazyLock<HashMap<&str, Op>> = LazyLock::new(|| {
 });
 
 /// An op: its name, looked up among the forms, then the attributes that the form has.
-pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
+pub(crate) fn op(c: &mut TextCursor) -> Parsed<Op> {
     // Structured ops have no minimal form.
     match c.peek_word() {
         name @ ("region" | "dot_region") => {
@@ -133,7 +133,7 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
 }
 
 /// A view: its name, then its attributes.
-pub(crate) fn view(c: &mut Cursor) -> Parsed<View> {
+pub(crate) fn view(c: &mut TextCursor) -> Parsed<View> {
     let form = c.read(|name| {
         let found = View::forms().find(|form| form.name() == name);
         found.ok_or_else(|| format!("unknown view `{name}`"))
@@ -141,7 +141,7 @@ pub(crate) fn view(c: &mut Cursor) -> Parsed<View> {
     view_attributes(c, form)
 }
 
-fn view_attributes(c: &mut Cursor, form: View) -> Parsed<View> {
+fn view_attributes(c: &mut TextCursor, form: View) -> Parsed<View> {
     c.braced(|c| {
         Ok(match form {
             View::Reshape(_) => View::Reshape(indices(c)?),
@@ -167,7 +167,7 @@ fn view_attributes(c: &mut Cursor, form: View) -> Parsed<View> {
     })
 }
 
-fn conv(c: &mut Cursor, role: Role) -> Parsed<Conv> {
+fn conv(c: &mut TextCursor, role: Role) -> Parsed<Conv> {
     let windows = c.list(',', |c| {
         let size = index(c)?;
         window(c, size)
@@ -185,7 +185,7 @@ fn conv(c: &mut Cursor, role: Role) -> Parsed<Conv> {
     Ok(Conv { role, windows, groups, last })
 }
 
-fn pool(c: &mut Cursor, kind: Pooling) -> Parsed<Pool> {
+fn pool(c: &mut TextCursor, kind: Pooling) -> Parsed<Pool> {
     let frames = c.list(',', frame)?;
     let kind = match kind {
         Pooling::Sum | Pooling::ArgMax | Pooling::Take => kind,
@@ -196,13 +196,13 @@ fn pool(c: &mut Cursor, kind: Pooling) -> Parsed<Pool> {
 }
 
 /// `,lengths=[5,5]`
-fn lengths(c: &mut Cursor) -> Parsed<Shape> {
+fn lengths(c: &mut TextCursor) -> Parsed<Shape> {
     c.expect(',')?;
     c.field("lengths", indices)
 }
 
 /// What follows the size in `3:2:1:1:1`.
-fn window(c: &mut Cursor, size: usize) -> Parsed<Window> {
+fn window(c: &mut TextCursor, size: usize) -> Parsed<Window> {
     c.expect(':')?;
     let stride = index(c)?;
     c.expect(':')?;
@@ -214,7 +214,7 @@ fn window(c: &mut Cursor, size: usize) -> Parsed<Window> {
 }
 
 /// A window, or `even:5`.
-fn frame(c: &mut Cursor) -> Parsed<Frame> {
+fn frame(c: &mut TextCursor) -> Parsed<Frame> {
     let size = c.read(|word| match word {
         "even" => Ok(None),
         _ => word.parse().map(Some).map_err(|_| format!("expected a window, found `{word}`")),
@@ -228,7 +228,7 @@ fn frame(c: &mut Cursor) -> Parsed<Frame> {
     }
 }
 
-fn linalg_attributes(c: &mut Cursor, form: Linalg) -> Parsed<Linalg> {
+fn linalg_attributes(c: &mut TextCursor, form: Linalg) -> Parsed<Linalg> {
     Ok(match form {
         Linalg::TriangularSolve { .. } => c.braced(|c| {
             let upper = flag(c, "upper")?;
@@ -245,7 +245,7 @@ fn linalg_attributes(c: &mut Cursor, form: Linalg) -> Parsed<Linalg> {
     })
 }
 
-fn fft_attributes(c: &mut Cursor, form: Fft) -> Parsed<Fft> {
+fn fft_attributes(c: &mut TextCursor, form: Fft) -> Parsed<Fft> {
     Ok(match form {
         Fft::Complex { .. } => {
             let (axis, inverse) = c.braced(|c| axis_and_flag(c, "inverse"))?;
@@ -261,19 +261,19 @@ fn fft_attributes(c: &mut Cursor, form: Fft) -> Parsed<Fft> {
 }
 
 /// `f32[2,3]` or `f32[2,3]@cuda:0`
-pub(crate) fn spec(c: &mut Cursor) -> Parsed<Spec> {
+pub(crate) fn spec(c: &mut TextCursor) -> Parsed<Spec> {
     let dtype = dtype(c)?;
     let shape: Shape = indices(c)?;
     Ok(Spec::on(at_device(c)?, dtype, shape))
 }
 
 /// The device after `@`; the CPU where there is none.
-fn at_device(c: &mut Cursor) -> Parsed<Device> {
+fn at_device(c: &mut TextCursor) -> Parsed<Device> {
     if c.eat_before_word('@') { device(c) } else { Ok(Device::Cpu) }
 }
 
 /// `cpu` or `cuda:0`
-pub(super) fn device(c: &mut Cursor) -> Parsed<Device> {
+pub(super) fn device(c: &mut TextCursor) -> Parsed<Device> {
     let name = c.read(|word| match word {
         "cpu" => Ok(Device::Cpu),
         "cuda" => Ok(Device::Cuda(0)),
@@ -285,11 +285,11 @@ pub(super) fn device(c: &mut Cursor) -> Parsed<Device> {
     }
 }
 
-pub(super) fn dtype(c: &mut Cursor) -> Parsed<DType> {
+pub(super) fn dtype(c: &mut TextCursor) -> Parsed<DType> {
     c.read(DType::from_str)
 }
 
-fn combine(c: &mut Cursor) -> Parsed<Combine> {
+fn combine(c: &mut TextCursor) -> Parsed<Combine> {
     c.read(|name| {
         let found = Combine::ALL.iter().find(|combine| combine.name() == name);
         found.copied().ok_or_else(|| format!("unknown combination `{name}`"))
@@ -297,16 +297,16 @@ fn combine(c: &mut Cursor) -> Parsed<Combine> {
 }
 
 /// An axis, a length, or a distance.
-pub(super) fn index(c: &mut Cursor) -> Parsed<usize> {
+pub(super) fn index(c: &mut TextCursor) -> Parsed<usize> {
     c.parse("a non-negative integer")
 }
 
 /// `[0,1]`: a shape or axes.
-pub(super) fn indices(c: &mut Cursor) -> Parsed<Shape> {
+pub(super) fn indices(c: &mut TextCursor) -> Parsed<Shape> {
     c.list(',', index)
 }
 
-fn triple(c: &mut Cursor) -> Parsed<[usize; 3]> {
+fn triple(c: &mut TextCursor) -> Parsed<[usize; 3]> {
     let first = index(c)?;
     c.expect(':')?;
     let second = index(c)?;
@@ -314,29 +314,29 @@ fn triple(c: &mut Cursor) -> Parsed<[usize; 3]> {
     Ok([first, second, index(c)?])
 }
 
-fn span(c: &mut Cursor) -> Parsed<Span> {
+fn span(c: &mut TextCursor) -> Parsed<Span> {
     let [start, len, step] = triple(c)?;
     Ok(Span { start, len, step })
 }
 
-fn padding(c: &mut Cursor) -> Parsed<Padding> {
+fn padding(c: &mut TextCursor) -> Parsed<Padding> {
     let [before, after, between] = triple(c)?;
     Ok(Padding { before, after, between })
 }
 
-fn axis_and_flag(c: &mut Cursor, flag: &str) -> Parsed<(usize, bool)> {
+fn axis_and_flag(c: &mut TextCursor, flag: &str) -> Parsed<(usize, bool)> {
     let axis = c.field("axis", index)?;
     c.expect(',')?;
     Ok((axis, self::flag(c, flag)?))
 }
 
-pub(super) fn flag(c: &mut Cursor, name: &str) -> Parsed<bool> {
+pub(super) fn flag(c: &mut TextCursor, name: &str) -> Parsed<bool> {
     c.field(name, |c| c.parse("`true` or `false`"))
 }
 
 /// A boolean, an integer, or otherwise a float: a float always shows a point, an exponent or
 /// letters.
-pub(super) fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
+pub(super) fn scalar(c: &mut TextCursor) -> Parsed<Scalar> {
     let number = c.read(|word| {
         if let Ok(truth) = word.parse() {
             return Ok(Scalar::Bool(truth));
@@ -356,7 +356,7 @@ pub(super) fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
     }
 }
 
-pub(super) fn real(c: &mut Cursor) -> Parsed<Real> {
+pub(super) fn real(c: &mut TextCursor) -> Parsed<Real> {
     let v = c.read(float)?;
     with_bits(c, v)
 }
@@ -369,7 +369,7 @@ fn float(word: &str) -> Result<Real, String> {
 }
 
 /// The bits after a NaN, where it is not the usual one: `NaN(0x7ff8000000000001)`.
-fn with_bits(c: &mut Cursor, v: Real) -> Parsed<Real> {
+fn with_bits(c: &mut TextCursor, v: Real) -> Parsed<Real> {
     if !v.0.is_nan() || !c.eat('(') {
         return Ok(v);
     }

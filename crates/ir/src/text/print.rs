@@ -1,7 +1,7 @@
 //! Ops and views to text.
 
 use crate::op::{Fft, Linalg, Op, Padding};
-use crate::spec::At;
+use crate::spec::DeviceSuffix;
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{Real, Scalar, Span, View};
 use std::fmt::{self, Display, Formatter};
@@ -19,14 +19,16 @@ impl Display for Op {
         f.write_str(self.name())?;
         match self {
             Op::Literal { value: Scalar::Float(v), shape, dtype, device } => {
-                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), List(shape), At(*device))
+                write!(f, "{{{}: {dtype}{}{}}}", Exact(*v), IntList(shape), DeviceSuffix(*device))
             }
             Op::Literal { value, shape, dtype, device } => {
-                write!(f, "{{{value}: {dtype}{}{}}}", List(shape), At(*device))
+                write!(f, "{{{value}: {dtype}{}{}}}", IntList(shape), DeviceSuffix(*device))
             }
-            Op::Iota { len, dtype, device } => write!(f, "{{{len}: {dtype}{}}}", At(*device)),
+            Op::Iota { len, dtype, device } => {
+                write!(f, "{{{len}: {dtype}{}}}", DeviceSuffix(*device))
+            }
             Op::To(device) => write!(f, "{{{device}}}"),
-            Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", List(shape)),
+            Op::Random { kind: _, shape, dtype } => write!(f, "{{{dtype}{}}}", IntList(shape)),
             Op::Cast(dtype) => write!(f, "{{{dtype}}}"),
             Op::Put(views) => {
                 f.write_str("{[")?;
@@ -40,7 +42,7 @@ impl Display for Op {
             }
             Op::Cat(axis) | Op::Gather(axis) | Op::ArgReduce(_, axis) => write!(f, "{{{axis}}}"),
             Op::Scatter(axis, combine) => write!(f, "{{{axis},{}}}", combine.name()),
-            Op::Reduce(_, axes) => write!(f, "{{{}}}", List(axes)),
+            Op::Reduce(_, axes) => write!(f, "{{{}}}", IntList(axes)),
             Op::Cumulate { kind: _, axis, reverse } => {
                 write!(f, "{{axis={axis},reverse={reverse}}}")
             }
@@ -53,7 +55,7 @@ impl Display for Op {
                 separated(f, &conv.windows, ", ")?;
                 write!(f, "],groups={}", conv.groups)?;
                 match &conv.role {
-                    Role::Input(shape) => write!(f, ",lengths={}", List(shape))?,
+                    Role::Input(shape) => write!(f, ",lengths={}", IntList(shape))?,
                     Role::Forward | Role::Filter => {}
                 }
                 f.write_str(if conv.last { ",last}" } else { "}" })
@@ -64,7 +66,7 @@ impl Display for Op {
                 f.write_str("]")?;
                 match &pool.kind {
                     Pooling::Spread(shape) | Pooling::Give(shape) => {
-                        write!(f, ",lengths={}}}", List(shape))
+                        write!(f, ",lengths={}}}", IntList(shape))
                     }
                     Pooling::Sum | Pooling::ArgMax | Pooling::Take => f.write_str("}"),
                 }
@@ -112,7 +114,7 @@ impl Display for View {
             | View::Permute(list)
             | View::Broadcast(list)
             | View::Flip(list) => {
-                write!(f, "{{{}}}", List(list))
+                write!(f, "{{{}}}", IntList(list))
             }
             View::Slice(spans) => {
                 f.write_str("{[")?;
@@ -146,9 +148,9 @@ impl Display for Frame {
 }
 
 /// `[2,3]`
-pub(super) struct List<'a>(pub(super) &'a [usize]);
+pub(super) struct IntList<'a>(pub(super) &'a [usize]);
 
-impl Display for List<'_> {
+impl Display for IntList<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str("[")?;
         separated(f, self.0, ",")?;

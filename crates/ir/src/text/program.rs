@@ -36,7 +36,7 @@ impl Display for Program {
 /// `(a: f32[8]) { let b: f32[8] = neg a; return b }`, on one line or on several.
 fn write_program(program: &Program, f: &mut Formatter<'_>, inline: bool) -> fmt::Result {
     f.write_str("(")?;
-    separated(f, program.inputs.iter().map(|&v| Typed(program, v)), ", ")?;
+    separated(f, program.inputs.iter().map(|&v| TypedVar(program, v)), ", ")?;
     f.write_str(") {")?;
     for e in &program.equations {
         if inline {
@@ -67,7 +67,7 @@ fn write_equation(
     inline: bool,
 ) -> fmt::Result {
     f.write_str("let ")?;
-    separated(f, e.outputs.iter().map(|&v| Typed(program, v)), ", ")?;
+    separated(f, e.outputs.iter().map(|&v| TypedVar(program, v)), ", ")?;
     match inline {
         true => write!(f, " = {}", e.op)?,
         false => write!(f, " = {:#}", e.op)?,
@@ -90,9 +90,9 @@ impl Display for Statement<'_> {
 }
 
 /// `a: f32[8]`
-struct Typed<'a>(&'a Program, Var);
+struct TypedVar<'a>(&'a Program, Var);
 
-impl Display for Typed<'_> {
+impl Display for TypedVar<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         // A program that `verify` rejects must still be printable.
         match self.0.specs.get(self.1.index()) {

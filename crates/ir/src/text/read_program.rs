@@ -3,7 +3,7 @@
 //! The parser checks that every variable is defined once and before its use, as names have no
 //! meaning otherwise; [`Program::verify`] checks that ops accept their operands.
 
-use super::cursor::{Cursor, ParseOpError, Parsed};
+use super::cursor::{ParseOpError, Parsed, TextCursor};
 use super::parse::{flag, index, op, spec};
 use super::program::read_line;
 use crate::{Equation, Flow, Program, Scan, Spec, Var, Vars};
@@ -25,14 +25,14 @@ impl FromStr for Program {
     /// assert!(error.message.starts_with("line 2, column 23: the variable `z` is not defined"));
     /// ```
     fn from_str(text: &str) -> Parsed<Program> {
-        let read = |c: &mut Cursor| {
+        let read = |c: &mut TextCursor| {
             c.comments()?;
             c.keyword("program")?;
             let program = program(c)?;
             c.comments()?;
             Ok(program)
         };
-        Cursor::whole(text, read).map_err(|error| {
+        TextCursor::whole(text, read).map_err(|error| {
             let before = text.get(..error.position).unwrap_or(text);
             let line = before.matches('\n').count() + 1;
             let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
@@ -44,16 +44,16 @@ impl FromStr for Program {
 
 /// Variables in the order of their definition: names are numbers, but a text may skip numbers.
 #[derive(Default)]
-struct Names {
+struct VariableNames {
     /// The order in which each name was defined.
     order: HashMap<u32, u32>,
     /// Name and spec, in that order.
     defined: Vec<(u32, Spec)>,
 }
 
-impl Names {
+impl VariableNames {
     /// A new variable; an error if there is one of this name.
-    fn define(&mut self, Typed { var, spec, position }: Typed) -> Parsed<Var> {
+    fn define(&mut self, NamedSpec { var, spec, position }: NamedSpec) -> Parsed<Var> {
         if self.order.insert(var.0, self.defined.len() as u32).is_some() {
             let message = format!("the variable `{var}` is defined twice");
             return Err(ParseOpError { message, position });
@@ -63,7 +63,7 @@ impl Names {
     }
 
     /// A variable that is defined.
-    fn read(&self, c: &mut Cursor) -> Parsed<Var> {
+    fn read(&self, c: &mut TextCursor) -> Parsed<Var> {
         c.read(|word| {
             let var = variable(word)?;
             match self.order.contains_key(&var.0) {
@@ -75,7 +75,7 @@ impl Names {
 
     /// The program with its names unchanged, if no number is skipped, otherwise numbered in order.
     fn finish(self, mut program: Program) -> Program {
-        let Names { order, defined } = self;
+        let VariableNames { order, defined } = self;
         program.specs = defined.iter().map(|(_, spec)| spec.clone()).collect();
         if defined.iter().all(|&(name, _)| (name as usize) < defined.len()) {
             defined.into_iter().for_each(|(name, spec)| program.specs[name as usize] = spec);
@@ -91,7 +91,7 @@ impl Names {
 }
 
 /// A name and its spec.
-struct Typed {
+struct NamedSpec {
     var: Var,
     spec: Spec,
     /// Where the name starts.
@@ -99,11 +99,11 @@ struct Typed {
 }
 
 /// `a: f32[8]`
-fn typed(c: &mut Cursor) -> Parsed<Typed> {
+fn typed(c: &mut TextCursor) -> Parsed<NamedSpec> {
     let position = c.here();
     let var = c.read(variable)?;
     c.expect(':')?;
-    Ok(Typed { var, spec: spec(c)?, position })
+    Ok(NamedSpec { var, spec: spec(c)?, position })
 }
 
 /// The number of a name.
@@ -122,9 +122,9 @@ fn variable(word: &str) -> Result<Var, String> {
 }
 
 /// `(a: f32[8]) { let b: f32[8] = neg a; return b }`
-fn program(c: &mut Cursor) -> Parsed<Program> {
+fn program(c: &mut TextCursor) -> Parsed<Program> {
     c.nested(|c| {
-        let (mut names, mut program) = (Names::default(), Program::default());
+        let (mut names, mut program) = (VariableNames::default(), Program::default());
         c.expect('(')?;
         while !c.eat(')') {
             if !program.inputs.is_empty() {
@@ -152,7 +152,7 @@ fn program(c: &mut Cursor) -> Parsed<Program> {
 
 /// `b: f32[8] = neg a  // src/main.rs:12:9`, after `let`. A line ends it, or a `;`, a comment or a
 /// `}`.
-fn equation(c: &mut Cursor, names: &mut Names) -> Parsed<Equation> {
+fn equation(c: &mut TextCursor, names: &mut VariableNames) -> Parsed<Equation> {
     // Names before the op is read, but not yet defined: an equation cannot read its own results.
     let mut made = Vec::new();
     while !c.eat('=') {
@@ -179,7 +179,7 @@ fn equation(c: &mut Cursor, names: &mut Names) -> Parsed<Equation> {
 }
 
 /// `b, c into a }`, after `return`.
-fn results(c: &mut Cursor, names: &Names, program: &mut Program) -> Parsed<()> {
+fn results(c: &mut TextCursor, names: &VariableNames, program: &mut Program) -> Parsed<()> {
     loop {
         c.comments()?;
         if c.eat('}') {
@@ -203,7 +203,7 @@ fn results(c: &mut Cursor, names: &Names, program: &mut Program) -> Parsed<()> {
 }
 
 /// Reads the attributes of `cond`, `while` or `scan`.
-pub(super) fn flow(c: &mut Cursor, name: &str) -> Parsed<Flow> {
+pub(super) fn flow(c: &mut TextCursor, name: &str) -> Parsed<Flow> {
     if name == "cond" {
         let yes = c.field("yes", program)?;
         c.expect(',')?;

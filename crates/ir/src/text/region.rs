@@ -10,9 +10,9 @@
 //! `columns=[v2]`, if there are any. A region on another device than the CPU begins with
 //! `device=cuda:0`.
 
-use super::cursor::{Cursor, Parsed};
+use super::cursor::{Parsed, TextCursor};
 use super::parse::{device, dtype, index, indices, op, scalar, spec};
-use super::print::{Exact, List, separated};
+use super::print::{Exact, IntList, separated};
 use crate::{Device, Inst, Layout, Load, Random, Reduction, Region, Scalar, Strides};
 use smallvec::SmallVec;
 use std::fmt::{self, Display, Formatter};
@@ -23,7 +23,7 @@ impl Display for Region {
         if self.device != Device::Cpu {
             write!(f, "device={},", self.device)?;
         }
-        write!(f, "shape={},inner={},inputs=[", List(&self.shape), self.inner)?;
+        write!(f, "shape={},inner={},inputs=[", IntList(&self.shape), self.inner)?;
         separated(f, self.inputs.iter().map(|load| LoadText(self, load)), ", ")?;
         f.write_str("],body=[")?;
         let lines = f.alternate() && !self.body.is_empty();
@@ -82,7 +82,7 @@ impl Display for LoadText<'_> {
         }
         f.write_str("@")?;
         if layout.shape != *shape {
-            write!(f, "{}:", List(&layout.shape))?;
+            write!(f, "{}:", IntList(&layout.shape))?;
         }
         f.write_str("[")?;
         separated(f, &layout.strides, ",")?;
@@ -91,7 +91,7 @@ impl Display for LoadText<'_> {
 }
 
 /// Reads what is between the braces.
-pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
+pub(super) fn region(c: &mut TextCursor) -> Parsed<Region> {
     let device = match c.peek_word() {
         "device" => {
             let device = c.field("device", device)?;
@@ -150,7 +150,7 @@ pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
     Ok(Region { device, shape, inner, inputs, body, outputs, columns })
 }
 
-fn inst(c: &mut Cursor) -> Parsed<Inst> {
+fn inst(c: &mut TextCursor) -> Parsed<Inst> {
     let name = c.peek_word();
     if let Some(&kind) = Reduction::ALL.iter().find(|kind| kind.name() == name) {
         c.read(|_| Ok(()))?;
@@ -195,7 +195,7 @@ fn inst(c: &mut Cursor) -> Parsed<Inst> {
 }
 
 /// `v3`
-fn value(c: &mut Cursor) -> Parsed<usize> {
+fn value(c: &mut TextCursor) -> Parsed<usize> {
     c.read(|word| {
         let digits = word.strip_prefix('v').filter(|d| d.bytes().all(|b| b.is_ascii_digit()));
         let number = digits.and_then(|d| d.parse().ok());

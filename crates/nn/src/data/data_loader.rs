@@ -1,7 +1,7 @@
 //! Batches of a data set.
 
 use super::loader_options::{Epoch, LoaderOptions, SharedPosition, loader_options};
-use super::workers::{Maker, Workers, attempt};
+use super::workers::{LoaderWorkers, NumberedBatchFn, attempt};
 use super::{
     BatchOrder, BatchSampler, Collate, Dataset, EpochSeed, ItemSeed, Position, RandomSampler,
     Sampler, SequentialSampler,
@@ -330,7 +330,7 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         Ok(batches.into_iter().map(part).collect())
     }
 
-    fn start(&self, epoch: u64, first: usize) -> Result<(Workers<(usize, B)>, usize)> {
+    fn start(&self, epoch: u64, first: usize) -> Result<(LoaderWorkers<(usize, B)>, usize)> {
         let LoaderOptions { seed, num_workers, prefetch_factor, .. } = self.options;
         if self.batch_sampler.is_some() && (self.options.batch_size != 1 || self.options.drop_last)
         {
@@ -342,8 +342,11 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         let (count, rank) = (batches.len(), self.share.0);
         let batches = Arc::new(batches);
         let threads = num_workers.min(count.saturating_sub(first));
-        let workers =
-            Workers::start(first, threads, prefetch_factor, |stop| -> Maker<(usize, B)> {
+        let workers = LoaderWorkers::start(
+            first,
+            threads,
+            prefetch_factor,
+            |stop| -> NumberedBatchFn<(usize, B)> {
                 let (data, make) = (self.data.clone(), self.make.clone());
                 let batches = batches.clone();
                 Box::new(move |number| {
@@ -366,7 +369,8 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
                     let seed = if rank == 0 { seed } else { seed.part(63).part(rank as u64) };
                     Some(attempt(what, || make(items, seed)).map(|made| (count, made)))
                 })
-            })?;
+            },
+        )?;
         Ok((workers, count))
     }
 }

@@ -2,7 +2,7 @@
 //! position, and the iterator over the rest of an epoch.
 
 use super::Position;
-use super::workers::Workers;
+use super::workers::LoaderWorkers;
 use pullback::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -155,14 +155,14 @@ macro_rules! loader_options {
 pub(super) use loader_options;
 
 /// Epoch and batch, and the length of the last batch.
-type Progress = ((u64, usize), Option<usize>);
+type LoaderProgress = ((u64, usize), Option<usize>);
 
 /// A position that iterators share and move.
 #[derive(Clone, Default)]
-pub(super) struct SharedPosition(Arc<Mutex<Progress>>);
+pub(super) struct SharedPosition(Arc<Mutex<LoaderProgress>>);
 
 impl SharedPosition {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+    fn lock(&self) -> MutexGuard<'_, LoaderProgress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,7 +188,7 @@ impl SharedPosition {
 /// [`StreamLoader::iter`](super::StreamLoader::iter). Dropping it stops the threads.
 pub struct Epoch<B> {
     /// Or the error that kept them from starting, until it was returned.
-    workers: std::result::Result<Workers<(usize, B)>, Option<Error>>,
+    workers: std::result::Result<LoaderWorkers<(usize, B)>, Option<Error>>,
     position: SharedPosition,
     epoch: u64,
     next: usize,
@@ -198,7 +198,7 @@ pub struct Epoch<B> {
 
 impl<B> Epoch<B> {
     pub(super) fn new(
-        workers: Result<Workers<(usize, B)>>,
+        workers: Result<LoaderWorkers<(usize, B)>>,
         position: SharedPosition,
         batches: Option<usize>,
     ) -> Epoch<B> {

@@ -1,7 +1,7 @@
 //! Batches of a stream.
 
 use super::loader_options::{CollateFn, Epoch, LoaderOptions, SharedPosition, loader_options};
-use super::workers::{Maker, Workers, attempt};
+use super::workers::{LoaderWorkers, NumberedBatchFn, attempt};
 use super::{Collate, EpochSeed, Items, Position, Stream};
 use pullback::{Error, Result};
 use std::sync::Arc;
@@ -122,53 +122,61 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
         Epoch::new(self.start(epoch, first), self.position.clone(), None)
     }
 
-    fn start(&self, epoch: u64, first: usize) -> Result<Workers<(usize, B)>> {
+    fn start(&self, epoch: u64, first: usize) -> Result<LoaderWorkers<(usize, B)>> {
         let LoaderOptions { batch_size, drop_last, seed, num_workers, prefetch_factor } =
             self.options;
         if batch_size == 0 {
             return Err(Error::argument("loader", "`batch_size` is 0: it must be at least 1"));
         }
         let seed = EpochSeed { seed, epoch };
-        Workers::start(first, num_workers, prefetch_factor, |stop| -> Maker<(usize, B)> {
-            let (stream, collate_fn) = (self.stream.clone(), self.collate_fn.clone());
-            let mut open: Option<(Items<S::Item>, usize)> = None;
-            Box::new(move |number| {
-                let opened = match open.take() {
-                    Some(opened) => Ok(opened),
-                    None => attempt(|| "opening the stream".to_string(), || stream.open(seed))
-                        .map(|items| (items, 0)),
-                };
-                let (mut items, mut place) = match opened {
-                    Ok(opened) => opened,
-                    Err(error) => return Some(Err(error)),
-                };
-                let mut batch = Vec::with_capacity(batch_size.min(4096));
-                while batch.len() < batch_size {
-                    if stop.is_raised() {
+        LoaderWorkers::start(
+            first,
+            num_workers,
+            prefetch_factor,
+            |stop| -> NumberedBatchFn<(usize, B)> {
+                let (stream, collate_fn) = (self.stream.clone(), self.collate_fn.clone());
+                let mut open: Option<(Items<S::Item>, usize)> = None;
+                Box::new(move |number| {
+                    let opened = match open.take() {
+                        Some(opened) => Ok(opened),
+                        None => attempt(|| "opening the stream".to_string(), || stream.open(seed))
+                            .map(|items| (items, 0)),
+                    };
+                    let (mut items, mut place) = match opened {
+                        Ok(opened) => opened,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    let mut batch = Vec::with_capacity(batch_size.min(4096));
+                    while batch.len() < batch_size {
+                        if stop.is_raised() {
+                            return None;
+                        }
+                        let ahead = number.saturating_mul(batch_size).saturating_sub(place);
+                        // Skips in steps, so that a long skip ends soon after the iterator is
+                        // dropped.
+                        let step = ahead.min(SKIP);
+                        place += step;
+                        match attempt(|| format!("item {place}"), || items.nth(step).transpose()) {
+                            Ok(None) => break,
+                            // An item that is skipped belongs to another thread, and so does its
+                            // error.
+                            _ if step < ahead => {}
+                            Ok(Some(item)) => batch.push(item),
+                            Err(error) => return Some(Err(error)),
+                        }
+                        place += 1;
+                    }
+                    if batch.is_empty() || (drop_last && batch.len() < batch_size) {
                         return None;
                     }
-                    let ahead = number.saturating_mul(batch_size).saturating_sub(place);
-                    // Skips in steps, so that a long skip ends soon after the iterator is dropped.
-                    let step = ahead.min(SKIP);
-                    place += step;
-                    match attempt(|| format!("item {place}"), || items.nth(step).transpose()) {
-                        Ok(None) => break,
-                        // An item that is skipped belongs to another thread, and so does its error.
-                        _ if step < ahead => {}
-                        Ok(Some(item)) => batch.push(item),
-                        Err(error) => return Some(Err(error)),
-                    }
-                    place += 1;
-                }
-                if batch.is_empty() || (drop_last && batch.len() < batch_size) {
-                    return None;
-                }
-                let what = format!("batch {number} of items {} to {place}", place - batch.len());
-                open = Some((items, place));
-                let count = batch.len();
-                Some(attempt(|| what.clone(), || collate_fn(batch)).map(|made| (count, made)))
-            })
-        })
+                    let what =
+                        format!("batch {number} of items {} to {place}", place - batch.len());
+                    open = Some((items, place));
+                    let count = batch.len();
+                    Some(attempt(|| what.clone(), || collate_fn(batch)).map(|made| (count, made)))
+                })
+            },
+        )
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 /// Makes a batch by its number; none past the last. Numbers come in ascending order.
-pub(super) type Maker<B> = Box<dyn FnMut(usize) -> Option<Result<B>> + Send>;
+pub(super) type NumberedBatchFn<B> = Box<dyn FnMut(usize) -> Option<Result<B>> + Send>;
 
 /// Set when no more batches are wanted.
 #[derive(Clone, Default)]
@@ -31,14 +31,14 @@ impl Stop {
 }
 
 /// Batches in order, made here or by threads.
-pub(super) struct Workers<B> {
+pub(super) struct LoaderWorkers<B> {
     source: BatchSource<B>,
     next: usize,
     done: bool,
 }
 
 enum BatchSource<B> {
-    Caller(Maker<B>),
+    Caller(NumberedBatchFn<B>),
     Threads {
         receivers: Vec<Receiver<Option<Result<B>>>>,
         threads: Vec<JoinHandle<()>>,
@@ -46,24 +46,24 @@ enum BatchSource<B> {
     },
 }
 
-impl<B: Send + 'static> Workers<B> {
+impl<B: Send + 'static> LoaderWorkers<B> {
     /// Starts `count` threads that make the batches from `first` on, each at most `ahead` batches
     /// in advance; with none, the caller makes them. `maker` is called once per thread.
     pub fn start(
         first: usize,
         count: usize,
         ahead: usize,
-        maker: impl Fn(Stop) -> Maker<B>,
-    ) -> Result<Workers<B>> {
+        maker: impl Fn(Stop) -> NumberedBatchFn<B>,
+    ) -> Result<LoaderWorkers<B>> {
         let stop = Stop::default();
         if count == 0 {
-            return Ok(Workers {
+            return Ok(LoaderWorkers {
                 source: BatchSource::Caller(maker(stop)),
                 next: first,
                 done: false,
             });
         }
-        let mut out = Workers {
+        let mut out = LoaderWorkers {
             source: BatchSource::Threads {
                 receivers: Vec::new(),
                 threads: Vec::new(),
@@ -130,7 +130,7 @@ impl<B: Send + 'static> Workers<B> {
     }
 }
 
-impl<B> Workers<B> {
+impl<B> LoaderWorkers<B> {
     fn end(&mut self) {
         self.done = true;
         if let BatchSource::Threads { receivers, threads, stop } = &mut self.source {
@@ -142,13 +142,13 @@ impl<B> Workers<B> {
     }
 }
 
-impl<B> Drop for Workers<B> {
+impl<B> Drop for LoaderWorkers<B> {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-fn guarded<B>(make: &mut Maker<B>, number: usize) -> Option<Result<B>> {
+fn guarded<B>(make: &mut NumberedBatchFn<B>, number: usize) -> Option<Result<B>> {
     match catch_unwind(AssertUnwindSafe(|| make(number))) {
         Ok(made) => made,
         Err(panic) => {

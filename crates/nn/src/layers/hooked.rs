@@ -41,25 +41,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Hooked<L> {
     /// The layer.
     pub inner: L,
-    hooks: Arc<Mutex<Hooks<L>>>,
+    hooks: Arc<Mutex<LayerHooks<L>>>,
 }
 
-type Before<L> = Arc<dyn Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync>;
-type After<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;
+type BeforeHook<L> = Arc<dyn Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync>;
+type AfterHook<L> = Arc<dyn Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync>;
 
-struct Hooks<L> {
-    before: Vec<(u64, Before<L>)>,
-    after: Vec<(u64, After<L>)>,
+struct LayerHooks<L> {
+    before: Vec<(u64, BeforeHook<L>)>,
+    after: Vec<(u64, AfterHook<L>)>,
     /// True as long as the hooks are these: functions compiled with them depend on it. Other hooks
     /// have their own flag.
     current: Flag,
 }
 
-impl<L> Hooks<L> {
+impl<L> LayerHooks<L> {
     /// A separate list of the same hooks.
-    fn copy(&self) -> Hooks<L> {
+    fn copy(&self) -> LayerHooks<L> {
         self.current.get();
-        Hooks { before: self.before.clone(), after: self.after.clone(), current: Flag::new(true) }
+        LayerHooks {
+            before: self.before.clone(),
+            after: self.after.clone(),
+            current: Flag::new(true),
+        }
     }
 
     fn changed(&mut self) {
@@ -109,7 +113,7 @@ impl<L: Layer + 'static> Hooked<L> {
     /// ```
     #[must_use]
     pub fn new(inner: L) -> Hooked<L> {
-        let hooks = Hooks { before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
+        let hooks = LayerHooks { before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
         Hooked { inner, hooks: Arc::new(Mutex::new(hooks)) }
     }
 
@@ -153,7 +157,7 @@ impl<L: Layer + 'static> Hooked<L> {
         self.register(|hooks, id| hooks.after.push((id, Arc::new(hook))))
     }
 
-    fn register(&self, add: impl FnOnce(&mut Hooks<L>, u64)) -> ForwardHook {
+    fn register(&self, add: impl FnOnce(&mut LayerHooks<L>, u64)) -> ForwardHook {
         // Of all hooks, so that lists of equal numbers are lists of equal hooks.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

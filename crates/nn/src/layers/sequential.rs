@@ -17,18 +17,18 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Sequential {
     /// Behind counted pointers, so that a clone holds the same layers.
-    layers: Vec<Arc<dyn Stage>>,
+    layers: Vec<Arc<dyn DynLayer>>,
 }
 
 /// A layer behind a pointer. `Tree::map` gives a `Self`, which a pointer cannot, so here it gives a
 /// new pointer.
-trait Stage: Send + Sync {
+trait DynLayer: Send + Sync {
     fn run(&self, x: &Tensor) -> Tensor;
     fn walk(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
-    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn Stage>;
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn DynLayer>;
 }
 
-impl<L: Layer + Send + Sync + 'static> Stage for L {
+impl<L: Layer + Send + Sync + 'static> DynLayer for L {
     fn run(&self, x: &Tensor) -> Tensor {
         self.forward(x)
     }
@@ -37,7 +37,7 @@ impl<L: Layer + Send + Sync + 'static> Stage for L {
         self.visit(path, f);
     }
 
-    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn Stage> {
+    fn mapped(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Arc<dyn DynLayer> {
         Arc::new(self.map(f))
     }
 }

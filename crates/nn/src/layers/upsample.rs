@@ -1,7 +1,7 @@
 //! Upsampling by interpolation.
 
 use crate::{Layer, module_scope};
-use pullback::{Interpolate, IntoShape, Path, Resize, Tensor, Tree};
+use pullback::{Interpolate, InterpolateMode, IntoShape, Path, Tensor, Tree};
 
 /// Resizes the axes after the channels: from `[n, channels, …]` to `[n, channels, …]`.
 ///
@@ -66,7 +66,7 @@ impl Upsample {
     /// # Panics
     /// Never.
     #[must_use]
-    pub fn mode(self, mode: Resize) -> Upsample {
+    pub fn mode(self, mode: InterpolateMode) -> Upsample {
         Upsample { options: self.options.mode(mode) }
     }
 

@@ -9,7 +9,7 @@
 //! The algorithm is that of `torch.optim.LBFGS`, in all its tests and tolerances. Its state is in
 //! tensors whose shapes never change: s and y are ring buffers of `history_size` rows.
 
-use super::line_search::{self, Point};
+use super::line_search::{self, SearchPoint};
 use super::update_rule::wide_dtype;
 use super::{Bounds, Optimizer};
 use pullback::{DType, Error, Result, Tensor, cat, catch, enable_grad, no_grad};
@@ -257,10 +257,10 @@ impl LbfgsStepper {
                     self.parameters.iter().zip(&at).for_each(|(x, old)| {
                         x.copy_(old);
                     });
-                    Ok(Point { far, loss: loss?, slope: dot(&grad, &direction), grad })
+                    Ok(SearchPoint { far, loss: loss?, slope: dot(&grad, &direction), grad })
                 };
-                let start = Point { far: 0.0, loss, slope, grad };
-                let search = line_search::LineSearch {
+                let start = SearchPoint { far: 0.0, loss, slope, grad };
+                let search = line_search::WolfeSearch {
                     tolerance: how.tolerance_change,
                     most: most_evaluations.saturating_sub(evaluations),
                     size: largest(&direction),

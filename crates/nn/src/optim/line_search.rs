@@ -15,7 +15,7 @@ const FLAT: f64 = 0.9;
 
 /// The loss, its gradient and its slope so far along the direction.
 #[derive(Clone, Debug)]
-pub(super) struct Point {
+pub(super) struct SearchPoint {
     pub far: f64,
     pub loss: f64,
     pub grad: Tensor,
@@ -23,7 +23,7 @@ pub(super) struct Point {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LineSearch {
+pub(super) struct WolfeSearch {
     /// Intervals in which no parameter changes by more are not narrowed.
     pub tolerance: f64,
     /// How many points are evaluated after the first.
@@ -32,16 +32,16 @@ pub(super) struct LineSearch {
     pub size: f64,
 }
 
-impl LineSearch {
+impl WolfeSearch {
     /// The point that was found, beginning with one at distance `far`, and how many were evaluated.
     pub(super) fn run(
         &self,
-        start: Point,
+        start: SearchPoint,
         far: f64,
-        evaluate: &mut dyn FnMut(f64) -> Result<Point>,
-    ) -> Result<(Point, usize)> {
-        let fell = |p: &Point| p.loss <= start.loss + FALL * p.far * start.slope;
-        let flat = |p: &Point| p.slope.abs() <= -FLAT * start.slope;
+        evaluate: &mut dyn FnMut(f64) -> Result<SearchPoint>,
+    ) -> Result<(SearchPoint, usize)> {
+        let fell = |p: &SearchPoint| p.loss <= start.loss + FALL * p.far * start.slope;
+        let flat = |p: &SearchPoint| p.slope.abs() <= -FLAT * start.slope;
         let mut now = evaluate(far)?;
         let mut last = start.clone();
         let mut tries = 0;
@@ -118,7 +118,7 @@ fn ordered(a: f64, b: f64) -> (f64, f64) {
 
 /// Where the cubic through two points with their slopes is lowest, within bounds; their middle
 /// where it has no lowest point.
-fn lowest(a: &Point, b: &Point, (least, most): (f64, f64)) -> f64 {
+fn lowest(a: &SearchPoint, b: &SearchPoint, (least, most): (f64, f64)) -> f64 {
     let mean = a.slope + b.slope - 3.0 * (a.loss - b.loss) / (a.far - b.far);
     let square = mean * mean - a.slope * b.slope;
     if square.is_nan() || square < 0.0 {

@@ -6,12 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Groups of parameters, each with its options.
-type Groups = Vec<(Vec<Tensor>, Value)>;
+type ParamGroups = Vec<(Vec<Tensor>, Value)>;
 
 /// A row of the table of optimisers.
 pub(super) struct OptimizerRow {
     pub name: &'static str,
-    pub make: fn(Groups) -> Result<Box<dyn Optimizer>>,
+    pub make: fn(ParamGroups) -> Result<Box<dyn Optimizer>>,
     pub lr: fn(f64) -> f64,
 }
 
@@ -59,7 +59,7 @@ pub fn lr_like_adamw(name: &str, lr: f64) -> Option<f64> {
 ///
 /// # Errors
 /// If there is no such optimiser or option, or as [`UpdateRule::over`].
-pub fn named(name: &str, groups: Groups) -> Result<Box<dyn Optimizer>> {
+pub fn named(name: &str, groups: ParamGroups) -> Result<Box<dyn Optimizer>> {
     match TABLE.iter().find(|entry| entry.name == name) {
         Some(entry) => (entry.make)(groups),
         None => {
@@ -71,7 +71,7 @@ pub fn named(name: &str, groups: Groups) -> Result<Box<dyn Optimizer>> {
 }
 
 pub(super) fn make<R: UpdateRule + DeserializeOwned + 'static>(
-    groups: Groups,
+    groups: ParamGroups,
 ) -> Result<Box<dyn Optimizer>> {
     let mut made: Option<Stepper<R>> = None;
     for (parameters, options) in groups {

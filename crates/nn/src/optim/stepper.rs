@@ -27,11 +27,11 @@ use std::collections::{HashSet, VecDeque};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stepper<R> {
-    groups: Vec<Group<R>>,
+    groups: Vec<ParamGroup<R>>,
 }
 
 #[derive(Clone, Debug)]
-struct Group<R> {
+struct ParamGroup<R> {
     rule: R,
     lr: Tensor,
     members: Vec<Member>,
@@ -99,7 +99,7 @@ impl<R: UpdateRule> Stepper<R> {
         let Some(first) = members.first() else {
             return Err(Error::argument(R::NAME, "there are no parameters to optimise"));
         };
-        self.groups.push(Group { lr: first.x.new_tensor(rule.lr()), rule, members });
+        self.groups.push(ParamGroup { lr: first.x.new_tensor(rule.lr()), rule, members });
         Ok(self)
     }
 
@@ -161,7 +161,7 @@ impl<R: UpdateRule> Stepper<R> {
                 let state = member.state.iter().map(each).collect::<Result<_>>()?;
                 members.push(Member { x, step: to(&member.step)?, state });
             }
-            groups.push(Group { rule: group.rule.clone(), lr: to(&group.lr)?, members });
+            groups.push(ParamGroup { rule: group.rule.clone(), lr: to(&group.lr)?, members });
         }
         Ok(Stepper { groups })
     }
@@ -220,12 +220,12 @@ impl<R: UpdateRule> Optimizer for Stepper<R> {
     fn step(&self) -> Result<()> {
         let _line = called();
         // Updates keep the dtypes they are written in, also inside autocast.
-        catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(Group::step))))
+        catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(ParamGroup::step))))
     }
 
     fn groups(&self) -> Vec<Vec<Tensor>> {
         let members =
-            |group: &Group<R>| group.members.iter().map(|member| member.x.clone()).collect();
+            |group: &ParamGroup<R>| group.members.iter().map(|member| member.x.clone()).collect();
         self.groups.iter().map(members).collect()
     }
 
@@ -247,7 +247,7 @@ impl<R: UpdateRule> Optimizer for Stepper<R> {
     }
 }
 
-impl<R: UpdateRule> Group<R> {
+impl<R: UpdateRule> ParamGroup<R> {
     fn step(&self) {
         let due = || self.members.iter().filter_map(|m| Some((m, m.x.grad()?)));
         // All counts before all steps: a device runs each of the two as one kernel.

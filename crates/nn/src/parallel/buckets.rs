@@ -7,45 +7,45 @@ use pullback::{DType, Device, Tensor};
 ///
 /// The first bucket is smaller: nothing is sent before it is full, and where the network is slower
 /// than backward, that time is lost.
-pub(super) struct Filling {
+pub(super) struct BucketFiller {
     limit: usize,
-    begun: bool,
-    open: Vec<Open>,
+    is_first_sent: bool,
+    open: Vec<OpenBucket>,
 }
 
 /// The first bucket is this part of the others.
 const FIRST: usize = 8;
 
-struct Open {
+struct OpenBucket {
     kind: (DType, Device),
     bytes: usize,
     members: Vec<usize>,
 }
 
-impl Filling {
+impl BucketFiller {
     /// Buckets of about `limit` bytes: the gradient that reaches it closes its bucket.
-    pub fn new(limit: usize) -> Filling {
-        Filling { limit, begun: false, open: Vec::new() }
+    pub fn new(limit: usize) -> BucketFiller {
+        BucketFiller { limit, is_first_sent: false, open: Vec::new() }
     }
 
     /// Adds the gradient of parameter number `i`; gives the bucket that it filled.
     pub fn add(&mut self, i: usize, x: &Tensor) -> Option<Vec<usize>> {
         let kind = (x.dtype(), x.device());
         let at = self.open.iter().position(|open| open.kind == kind).unwrap_or_else(|| {
-            self.open.push(Open { kind, bytes: 0, members: Vec::new() });
+            self.open.push(OpenBucket { kind, bytes: 0, members: Vec::new() });
             self.open.len() - 1
         });
         let open = &mut self.open[at];
         open.members.push(i);
         open.bytes += x.spec().bytes();
-        let limit = if self.begun { self.limit } else { self.limit / FIRST };
+        let limit = if self.is_first_sent { self.limit } else { self.limit / FIRST };
         let full = open.bytes >= limit;
-        self.begun |= full;
+        self.is_first_sent |= full;
         full.then(|| self.open.remove(at).members)
     }
 
     /// The buckets that are not full.
-    pub fn rest(&mut self) -> impl Iterator<Item = Vec<usize>> {
+    pub fn remaining(&mut self) -> impl Iterator<Item = Vec<usize>> {
         std::mem::take(&mut self.open).into_iter().map(|open| open.members)
     }
 }
@@ -56,9 +56,9 @@ pub(super) fn layout(
     parameters: &[(String, Tensor)],
     limit: usize,
 ) -> Vec<Vec<usize>> {
-    let mut filling = Filling::new(limit);
+    let mut filling = BucketFiller::new(limit);
     let mut buckets: Vec<Vec<usize>> =
         order.into_iter().filter_map(|i| filling.add(i, &parameters[i].1)).collect();
-    buckets.extend(filling.rest());
+    buckets.extend(filling.remaining());
     buckets
 }

@@ -3,7 +3,7 @@
 use super::agreement::{agree, described};
 use super::parts::{Division, TreeSum};
 use super::recording::StepSchedule;
-use super::reducer::{OP, Part, Reducer};
+use super::reducer::{MicroBatch, OP, Reducer};
 use crate::Module;
 use crate::refuse::called;
 use pullback::{
@@ -347,14 +347,14 @@ impl<'a, M: Module> DataParallel<'a, M> {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn no_sync<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Restore<'r>(&'r Mutex<Reducer>, bool);
-        impl Drop for Restore<'_> {
+        struct RestoreReducer<'r>(&'r Mutex<Reducer>, bool);
+        impl Drop for RestoreReducer<'_> {
             fn drop(&mut self) {
                 lock(self.0).synchronise = self.1;
             }
         }
         let before = std::mem::replace(&mut lock(&self.reducer).synchronise, false);
-        let _restore = Restore(&self.reducer, before);
+        let _restore = RestoreReducer(&self.reducer, before);
         f()
     }
 
@@ -446,7 +446,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
         for part in own {
             let examples = division.examples(part, total);
             let (count, place) =
-                (examples.len(), Part { examples: examples.len(), last: part == last });
+                (examples.len(), MicroBatch { examples: examples.len(), last: part == last });
             lock(&self.reducer).begin(Some(total as f64), Some(place));
             let mut value = Tensor::from(0.0);
             if count > 0 {

@@ -25,7 +25,7 @@
 use super::agreement::{agree, described};
 use super::clip::clip_parts;
 use super::data_parallel::weighted;
-use super::shard::Cut;
+use super::shard::ShardLayout;
 use super::unit::{ByNumber, OP, Unit, lock};
 use crate::Module;
 use crate::refuse::{called, refuse};
@@ -147,8 +147,8 @@ impl FullSharding {
             let message = "a unit has parameters, all of one dtype";
             return Err(Error::argument(OP, message));
         }
-        let cuts: Vec<Cut> =
-            named.iter().map(|(_, x)| Cut::new(x.shape(), self.group.size())).collect();
+        let cuts: Vec<ShardLayout> =
+            named.iter().map(|(_, x)| ShardLayout::new(x.shape(), self.group.size())).collect();
         let own = named.iter().zip(&cuts).map(|((_, x), cut)| cut.own(x, &self.group));
         let trained = |(part, (_, x)): (Tensor, &(String, Tensor))| {
             if x.is_leaf() { part.requires_grad() } else { part }
@@ -280,7 +280,7 @@ impl FullSharding {
     }
 
     /// The parts of all units with how they are cut; unit `k`'s parameter `p` is named `k.p`.
-    pub(crate) fn cuts(&self) -> Vec<(String, Tensor, Cut)> {
+    pub(crate) fn cuts(&self) -> Vec<(String, Tensor, ShardLayout)> {
         let units = lock(&self.units).clone();
         let of_unit = |unit: &Arc<Unit>| {
             let named = unit.names.iter().zip(&unit.parts).zip(&unit.cuts);

@@ -21,7 +21,7 @@ mod unit;
 pub(crate) use agreement::agree;
 pub(crate) use data_parallel::broadcast;
 pub(crate) use parts::share;
-pub(crate) use shard::Cut;
+pub(crate) use shard::ShardLayout;
 
 pub use agreement::{gather_texts, together};
 pub use data_parallel::DataParallel;

@@ -35,7 +35,7 @@ pub fn gpu_of_worker(group: &Group) -> Result<Device> {
         false => Ok(()),
     };
     together(group, OP, any)?;
-    let place = Place::of(&gather_texts(group, &machine())?, group.rank());
+    let place = LocalRank::of(&gather_texts(group, &machine())?, group.rank());
     if let (0, Some(warning)) = (place.rank, place.warning(gpus.len())) {
         eprintln!("pullback: {warning}");
     }
@@ -53,16 +53,16 @@ fn machine() -> String {
 
 /// A worker among those of its machine.
 #[derive(Debug, PartialEq)]
-struct Place {
+struct LocalRank {
     rank: usize,
     workers: usize,
 }
 
-impl Place {
-    fn of(machines: &[String], rank: usize) -> Place {
+impl LocalRank {
+    fn of(machines: &[String], rank: usize) -> LocalRank {
         let same =
             |ranks: &[String]| ranks.iter().filter(|other| **other == machines[rank]).count();
-        Place { rank: same(&machines[..rank]), workers: same(machines) }
+        LocalRank { rank: same(&machines[..rank]), workers: same(machines) }
     }
 
     fn warning(&self, gpus: usize) -> Option<String> {
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn workers_are_counted_by_machine() {
         let machines = ["a", "b", "a", "b", "b"].map(String::from);
-        let places = (0..5).map(|rank| Place::of(&machines, rank));
+        let places = (0..5).map(|rank| LocalRank::of(&machines, rank));
         let places: Vec<(usize, usize)> = places.map(|p| (p.rank, p.workers)).collect();
         assert_eq!(places, [(0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]);
-        let place = Place { rank: 0, workers: 3 };
+        let place = LocalRank { rank: 0, workers: 3 };
         assert_eq!(place.warning(3), None);
         let warning = place.warning(2).unwrap();
         assert_eq!(warning, "3 workers of this machine share 2 GPUs");

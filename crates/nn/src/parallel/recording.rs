@@ -66,7 +66,7 @@ impl StepSchedule {
 
 /// Times one step after the other, and keeps the last.
 #[derive(Default)]
-pub(super) struct Recorder {
+pub(super) struct StepTimer {
     finished: Option<Instant>,
     began: Option<Instant>,
     forward: f64,
@@ -75,7 +75,7 @@ pub(super) struct Recorder {
     last: Option<StepSchedule>,
 }
 
-impl Recorder {
+impl StepTimer {
     pub fn begin(&mut self, traced: bool) {
         if traced || self.began.is_some() {
             return;

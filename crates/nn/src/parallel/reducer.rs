@@ -10,14 +10,14 @@
 //! taken; after it, the order that worker 0 saw. Inside a trace gradients come in the order of the
 //! program, which is the same on all workers, so there buckets are filled as they come.
 //!
-//! **A parameter without a gradient** would keep its bucket back for ever. At the end of the pass
+//! **A parameter without a gradient** would block its bucket. At the end of the pass
 //! what is missing is sent as zeros, and one more element of each bucket counts what was missing;
 //! where that sum is not zero, all workers exchange names, and all give the same error.
 
 use super::agreement::gather_texts;
-use super::buckets::{Filling, layout};
+use super::buckets::{BucketFiller, layout};
 use super::parts::TreeSum;
-use super::recording::{Recorder, StepSchedule};
+use super::recording::{StepSchedule, StepTimer};
 use pullback::{
     DType, Device, Error, Group, Pending, Result, Tensor, autocast_off, cat, catch, is_tracing,
     no_grad, with_default_device,
@@ -28,7 +28,7 @@ pub(super) const OP: &str = "DataParallel";
 
 /// One part of a batch that is cut into parts.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(super) struct MicroBatch {
     /// The number of its examples.
     pub examples: usize,
     /// Whether it is the worker's last.
@@ -36,18 +36,18 @@ pub(super) struct Part {
 }
 
 /// What happened since the last [`Reducer::finish`].
-struct Pass {
+struct ReducerPass {
     /// What sums are divided by; the number of workers if it is not said.
     divisor: Option<f64>,
-    part: Option<Part>,
+    part: Option<MicroBatch>,
     /// Whether the gradient of each parameter is complete.
     ready: Vec<bool>,
     /// Whether it was so in any part of the pass.
-    seen: Vec<bool>,
+    ever_ready: Vec<bool>,
     /// Parameters in the order in which they became so.
     order: Vec<usize>,
     launched: Vec<(Vec<usize>, Pending)>,
-    filling: Filling,
+    filling: BucketFiller,
     traced: bool,
     error: Option<Error>,
 }
@@ -61,10 +61,10 @@ pub(super) struct Reducer {
     /// False while gradients accumulate on each worker alone.
     pub synchronise: bool,
     layout: Vec<Vec<usize>>,
-    settled: bool,
+    is_layout_final: bool,
     sums: Vec<TreeSum>,
-    pass: Pass,
-    pub recorder: Recorder,
+    pass: ReducerPass,
+    pub recorder: StepTimer,
 }
 
 impl Reducer {
@@ -77,10 +77,10 @@ impl Reducer {
             allow_unused: false,
             synchronise: true,
             layout: Vec::new(),
-            settled: false,
+            is_layout_final: false,
             sums: (0..count).map(|_| TreeSum::default()).collect(),
-            pass: Pass::new(count, bucket_bytes),
-            recorder: Recorder::default(),
+            pass: ReducerPass::new(count, bucket_bytes),
+            recorder: StepTimer::default(),
             parameters,
         };
         reducer.set_bucket_bytes(bucket_bytes);
@@ -91,8 +91,8 @@ impl Reducer {
         self.bucket_bytes = bytes.max(1);
         // Backward reaches the last layers first.
         self.layout = layout((0..self.parameters.len()).rev(), &self.parameters, self.bucket_bytes);
-        self.settled = false;
-        self.pass = Pass::new(self.parameters.len(), self.bucket_bytes);
+        self.is_layout_final = false;
+        self.pass = ReducerPass::new(self.parameters.len(), self.bucket_bytes);
     }
 
     pub fn layout(&self) -> &[Vec<usize>] {
@@ -100,7 +100,7 @@ impl Reducer {
     }
 
     /// A new pass, or part of one.
-    pub fn begin(&mut self, divisor: Option<f64>, part: Option<Part>) {
+    pub fn begin(&mut self, divisor: Option<f64>, part: Option<MicroBatch>) {
         self.pass.divisor = divisor;
         self.pass.part = part;
         self.pass.traced = is_tracing();
@@ -127,7 +127,7 @@ impl Reducer {
                 .hint("accumulate gradients inside `no_sync`, and end each pass with `finish`"));
         }
         self.pass.traced = is_tracing();
-        self.pass.seen[i] = true;
+        self.pass.ever_ready[i] = true;
         if let Some(part) = self.pass.part {
             self.sums[i].add(grad * part.examples as f64);
             let total = if part.last { self.sums[i].take() } else { None };
@@ -190,7 +190,7 @@ impl Reducer {
         let Some(part) = self.pass.part else { return Ok(()) };
         if part.examples == 0 {
             // There was nothing that a parameter could have been used for.
-            self.pass.seen.fill(true);
+            self.pass.ever_ready.fill(true);
         }
         let ready = std::mem::replace(&mut self.pass.ready, vec![false; self.parameters.len()]);
         let late: Vec<usize> = (0..ready.len()).filter(|&i| !ready[i]).collect();
@@ -198,13 +198,13 @@ impl Reducer {
             let x = &self.parameters[i].1;
             self.sums[i].add(no_grad(|| x.detach().zeros_like()));
             let total = if part.last { self.sums[i].take() } else { None };
-            if part.last && self.pass.seen[i] {
+            if part.last && self.pass.ever_ready[i] {
                 x.set_grad(total);
             }
         }
         if part.last {
-            self.pass.ready = self.pass.seen.clone();
-            for i in late.into_iter().filter(|&i| self.pass.seen[i]).collect::<Vec<_>>() {
+            self.pass.ready = self.pass.ever_ready.clone();
+            for i in late.into_iter().filter(|&i| self.pass.ever_ready[i]).collect::<Vec<_>>() {
                 self.pass.order.push(i);
                 if self.pass.traced
                     && let Some(members) = self.pass.filling.add(i, &self.parameters[i].1)
@@ -225,7 +225,7 @@ impl Reducer {
 
     /// Ends a pass that failed.
     pub fn forget(&mut self) {
-        self.pass = Pass::new(self.parameters.len(), self.bucket_bytes);
+        self.pass = ReducerPass::new(self.parameters.len(), self.bucket_bytes);
         self.sums.iter_mut().for_each(|sum| *sum = TreeSum::default());
         self.recorder.forget();
     }
@@ -263,7 +263,7 @@ impl Reducer {
                     }
                 }
             }
-            let rest: Vec<Vec<usize>> = self.pass.filling.rest().collect();
+            let rest: Vec<Vec<usize>> = self.pass.filling.remaining().collect();
             rest.into_iter().try_for_each(|members| self.launch(members))?;
         } else {
             self.launch_complete(true)?;
@@ -291,8 +291,8 @@ impl Reducer {
                 }
             }
         }
-        if !self.pass.traced && !self.settled {
-            self.settle()?;
+        if !self.pass.traced && !self.is_layout_final {
+            self.fix_layout()?;
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Reducer {
     }
 
     /// From now on buckets hold gradients in the order in which worker 0 had them.
-    fn settle(&mut self) -> Result<()> {
+    fn fix_layout(&mut self) -> Result<()> {
         let mut order = std::mem::take(&mut self.pass.order);
         let late = (0..self.parameters.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>();
         order.extend(late);
@@ -349,7 +349,7 @@ impl Reducer {
         let order = order.broadcast_from(&self.group, 0);
         let order = order.try_to_vec::<i64>()?.into_iter().map(|i| i as usize);
         self.layout = layout(order, &self.parameters, self.bucket_bytes);
-        self.settled = true;
+        self.is_layout_final = true;
         Ok(())
     }
 
@@ -358,16 +358,16 @@ impl Reducer {
     }
 }
 
-impl Pass {
-    fn new(count: usize, limit: usize) -> Pass {
-        Pass {
+impl ReducerPass {
+    fn new(count: usize, limit: usize) -> ReducerPass {
+        ReducerPass {
             divisor: None,
             part: None,
             ready: vec![false; count],
-            seen: vec![false; count],
+            ever_ready: vec![false; count],
             order: Vec::new(),
             launched: Vec::new(),
-            filling: Filling::new(limit),
+            filling: BucketFiller::new(limit),
             traced: false,
             error: None,
         }

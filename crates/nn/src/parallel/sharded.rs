@@ -3,7 +3,7 @@
 use super::agreement::{agree, described};
 use super::buckets::layout;
 use super::data_parallel::{DataParallel, broadcast, weighted};
-use super::shard::{Cut, columns, side_by_side};
+use super::shard::{ShardLayout, columns, side_by_side};
 use crate::Module;
 use crate::optim::Optimizer;
 use crate::refuse::called;
@@ -44,28 +44,28 @@ const BUCKET_BYTES: usize = 25 << 20;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub struct Sharded<'a, M: Module> {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ShardedState>>,
     shards: Vec<Tensor>,
     hooks: Vec<HookHandle>,
     /// Reduces whole gradients, in stage 1.
     whole: Option<DataParallel<'a, M>>,
 }
 
-struct State {
+struct ShardedState {
     group: Group,
     parameters: Vec<(String, Tensor)>,
-    cuts: Vec<Cut>,
+    cuts: Vec<ShardLayout>,
     buckets: Vec<Vec<usize>>,
     ready: Vec<bool>,
     launched: Vec<(Vec<usize>, Pending)>,
     error: Option<Error>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ShardedState>) -> MutexGuard<'_, ShardedState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl State {
+impl ShardedState {
     fn on_ready(&mut self, i: usize) {
         if self.error.is_some() {
             return;
@@ -89,7 +89,7 @@ impl State {
     /// Sends the gradients of a bucket and frees them.
     fn launch(&mut self, members: Vec<usize>) {
         let workers = self.group.size();
-        let grads: Vec<(&Cut, Tensor)> = members
+        let grads: Vec<(&ShardLayout, Tensor)> = members
             .iter()
             .map(|&i| {
                 let x = &self.parameters[i].1;
@@ -136,15 +136,15 @@ impl<'a, M: Module> Sharded<'a, M> {
         broadcast(&state, group)?;
         let parameters: Vec<(String, Tensor)> =
             model.named_parameters().into_iter().filter(|(_, x)| x.is_leaf()).collect();
-        let cuts: Vec<Cut> =
-            parameters.iter().map(|(_, x)| Cut::new(x.shape(), group.size())).collect();
+        let cuts: Vec<ShardLayout> =
+            parameters.iter().map(|(_, x)| ShardLayout::new(x.shape(), group.size())).collect();
         let own = parameters.iter().zip(&cuts);
         let shards = own.map(|((_, x), cut)| cut.own(x, group).requires_grad()).collect();
         let whole = match stage {
             1 => Some(DataParallel::new(model, group)?),
             _ => None,
         };
-        let state = Arc::new(Mutex::new(State {
+        let state = Arc::new(Mutex::new(ShardedState {
             group: group.clone(),
             buckets: layout((0..parameters.len()).rev(), &parameters, BUCKET_BYTES),
             ready: vec![false; parameters.len()],
@@ -210,7 +210,7 @@ impl<'a, M: Module> Sharded<'a, M> {
     }
 
     /// The parts with the names of their parameters and how they are cut.
-    pub(crate) fn cuts(&self) -> Vec<(String, Tensor, Cut)> {
+    pub(crate) fn cuts(&self) -> Vec<(String, Tensor, ShardLayout)> {
         let state = lock(&self.state);
         let named = state.parameters.iter().zip(&self.shards).zip(&state.cuts);
         named.map(|(((name, _), shard), cut)| (name.clone(), shard.clone(), cut.clone())).collect()
@@ -430,7 +430,7 @@ impl<'a, M: Module> Sharded<'a, M> {
             for members in &state.buckets {
                 let rows: Vec<Tensor> = members
                     .iter()
-                    .map(|&i| self.shards[i].detach().reshape([1, state.cuts[i].each]))
+                    .map(|&i| self.shards[i].detach().reshape([1, state.cuts[i].shard_len]))
                     .collect();
                 let row = pullback::cat(&rows.iter().collect::<Vec<_>>(), 1);
                 moved.push(state.group.all_gather_later(row));

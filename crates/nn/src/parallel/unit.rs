@@ -1,6 +1,6 @@
 //! The parameters of one block, of which this worker has its part: see `fully_sharded.rs`.
 
-use super::shard::{Cut, columns, side_by_side};
+use super::shard::{ShardLayout, columns, side_by_side};
 use pullback::{
     Error, Group, Pack, Packed, Pending, Result, SavedValue, Tensor, autocast_off, cat, catch,
     no_grad,
@@ -21,7 +21,7 @@ pub(super) struct Unit {
     pub units: Weak<Mutex<Vec<Arc<Unit>>>>,
     pub group: Group,
     pub names: Vec<String>,
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<ShardLayout>,
     pub parts: Vec<Tensor>,
     state: Mutex<UnitState>,
 }
@@ -45,7 +45,7 @@ impl Unit {
         units: &Arc<Mutex<Vec<Arc<Unit>>>>,
         group: &Group,
         names: Vec<String>,
-        cuts: Vec<Cut>,
+        cuts: Vec<ShardLayout>,
         parts: Vec<Tensor>,
     ) -> Arc<Unit> {
         let mut all = lock(units);
@@ -151,11 +151,11 @@ impl Unit {
         let sent = catch(|| {
             no_grad(|| {
                 autocast_off(|| {
-                    let grad = |(i, cut): (usize, &Cut)| match grads.get(&i) {
+                    let grad = |(i, cut): (usize, &ShardLayout)| match grads.get(&i) {
                         Some(grad) => grad.clone(),
                         None => self.parts[i].new_zeros(&cut.shape).cast(self.parts[i].dtype()),
                     };
-                    let grads: Vec<(&Cut, Tensor)> =
+                    let grads: Vec<(&ShardLayout, Tensor)> =
                         self.cuts.iter().enumerate().map(|at| (at.1, grad(at))).collect();
                     let matrix = side_by_side(&grads, self.group.size());
                     self.group.reduce_scatter_later(matrix)

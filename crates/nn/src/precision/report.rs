@@ -102,7 +102,7 @@ impl PrecisionReport {
         scale: f64,
         loss: impl Fn(&M) -> Result<Tensor>,
     ) -> Result<PrecisionReport> {
-        let Some(range) = Range::of(dtype) else {
+        let Some(range) = DtypeRange::of(dtype) else {
             return Err(Error::argument(OP, format!("is on bf16 or f16, not on {dtype}")));
         };
         if !(scale > 0.0 && scale.is_finite()) {
@@ -188,16 +188,16 @@ fn first_finite(from: f64, is_finite: impl Fn(f64) -> Result<bool>) -> Result<Op
 }
 
 /// The numbers of a dtype.
-struct Range {
+struct DtypeRange {
     largest: f64,
     smallest_normal: f64,
 }
 
-impl Range {
-    fn of(dtype: DType) -> Option<Range> {
+impl DtypeRange {
+    fn of(dtype: DType) -> Option<DtypeRange> {
         match dtype {
-            DType::F16 => Some(Range { largest: 65504.0, smallest_normal: 2f64.powi(-14) }),
-            DType::BF16 => Some(Range {
+            DType::F16 => Some(DtypeRange { largest: 65504.0, smallest_normal: 2f64.powi(-14) }),
+            DType::BF16 => Some(DtypeRange {
                 largest: pullback::bf16::MAX.to_f64(),
                 smallest_normal: 2f64.powi(-126),
             }),

@@ -7,7 +7,7 @@
 
 use super::atomic_write::make_folder;
 use super::manifest::{self, Manifest, Record};
-use super::matching::{Fit, Fitted, targets_from, targets_of};
+use super::matching::{MatchOptions, Matches, targets_from, targets_of};
 use super::names::Names;
 use super::saved_shards::SavedShards;
 use super::tensors::{decode, encode, tensor_of};
@@ -223,8 +223,8 @@ impl Checkpoint {
 /// Tensors of a checkpoint that fit where they go.
 pub(crate) struct VerifiedCheckpoint<'a> {
     of: &'a SavedCheckpoint,
-    model: Fitted,
-    groups: Vec<Fitted>,
+    model: Matches,
+    groups: Vec<Matches>,
     random: Vec<Tensor>,
 }
 
@@ -332,7 +332,7 @@ impl SavedCheckpoint {
     }
 
     /// Writes tensors of one of the files to where they fit.
-    fn write(&self, file: &str, fitted: &Fitted) -> Result<()> {
+    fn write(&self, file: &str, fitted: &Matches) -> Result<()> {
         let path = self.folder.join(file);
         let bytes = if file == MODEL { &self.model } else { &self.state };
         fitted.write(OP, &path, &decode(OP, &path, bytes)?)
@@ -404,21 +404,21 @@ impl SavedCheckpoint {
             .is_ok_and(|file| file.iter().any(|(name, _)| name.starts_with(&begins)))
     }
 
-    fn fit_model(&self, model: &impl Module) -> Result<Fitted> {
+    fn fit_model(&self, model: &impl Module) -> Result<Matches> {
         let path = self.folder.join(MODEL);
         let file = decode(OP, &path, &self.model)?;
-        let fitted = Fit::exact(&Names::new()).run(&file, &targets_of(model));
+        let fitted = MatchOptions::exact(&Names::new()).run(&file, &targets_of(model));
         fitted.check(OP, &path, "the model", true)?;
         Ok(fitted)
     }
 
-    fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Fitted> {
+    fn fit_group(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<Matches> {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
         let named = named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x));
         let named: Vec<(String, Tensor)> = named.collect();
         let names = earlier_names(&file, &named);
-        let mut fitted = Fit::exact(&names).run(&file, &targets_from(named));
+        let mut fitted = MatchOptions::exact(&names).run(&file, &targets_from(named));
         // Other groups are in the same file.
         fitted.unexpected.retain(|name| name.starts_with(&format!("`{group}.")));
         fitted.check(OP, &path, &format!("the {group}"), true)?;

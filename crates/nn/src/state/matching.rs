@@ -13,31 +13,31 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A tensor and all its names: several, where it is tied.
-pub(crate) struct Destination {
+pub(crate) struct LoadTarget {
     pub names: Vec<String>,
     pub tensor: Tensor,
 }
 
 /// All tensors of a module, tied ones once with all their names.
-pub(crate) fn targets_of(module: &impl Tree) -> Vec<Destination> {
-    let mut targets: Vec<Destination> = Vec::new();
+pub(crate) fn targets_of(module: &impl Tree) -> Vec<LoadTarget> {
+    let mut targets: Vec<LoadTarget> = Vec::new();
     module.visit(&mut Path::default(), &mut |path, x| match targets
         .iter_mut()
         .find(|target| target.tensor.is_same(x))
     {
         Some(known) => known.names.push(path.to_string()),
-        None => targets.push(Destination { names: vec![path.to_string()], tensor: x.clone() }),
+        None => targets.push(LoadTarget { names: vec![path.to_string()], tensor: x.clone() }),
     });
     targets
 }
 
 /// Tensors with a name each.
-pub(crate) fn targets_from(named: Vec<(String, Tensor)>) -> Vec<Destination> {
-    named.into_iter().map(|(name, tensor)| Destination { names: vec![name], tensor }).collect()
+pub(crate) fn targets_from(named: Vec<(String, Tensor)>) -> Vec<LoadTarget> {
+    named.into_iter().map(|(name, tensor)| LoadTarget { names: vec![name], tensor }).collect()
 }
 
 /// How a file is fitted.
-pub(crate) struct Fit<'a> {
+pub(crate) struct MatchOptions<'a> {
     pub names: &'a Names,
     /// Dtypes may differ: values are cast, floats to floats and integers to integers.
     pub cast: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Fit<'a> {
 
 /// The result of matching: what is written where, and what does not fit.
 #[derive(Default)]
-pub(crate) struct Fitted {
+pub(crate) struct Matches {
     /// Values are read when they are written.
     writes: Vec<(Tensor, TensorSource)>,
     names: Names,
@@ -60,14 +60,14 @@ pub(crate) struct Fitted {
     pub excused: [Vec<String>; 2],
 }
 
-impl<'a> Fit<'a> {
+impl<'a> MatchOptions<'a> {
     /// Every name and dtype as it is.
-    pub fn exact(names: &'a Names) -> Fit<'a> {
-        Fit { names, cast: false, ignored: &[], optional: &[] }
+    pub fn exact(names: &'a Names) -> MatchOptions<'a> {
+        MatchOptions { names, cast: false, ignored: &[], optional: &[] }
     }
 
-    pub fn run(&self, file: &dyn StoredTensors, targets: &[Destination]) -> Fitted {
-        let mut out = Fitted { names: self.names.clone(), ..Fitted::default() };
+    pub fn run(&self, file: &dyn StoredTensors, targets: &[LoadTarget]) -> Matches {
+        let mut out = Matches { names: self.names.clone(), ..Matches::default() };
         // By the model's names; in alphabetical order, so that messages do not depend on a hash.
         let mut given: BTreeMap<String, TensorSource> = BTreeMap::new();
         let mut in_file = file.names();
@@ -187,7 +187,7 @@ impl<'a> Fit<'a> {
 /// How many tensors an error names.
 const NAMED: usize = 10;
 
-impl Fitted {
+impl Matches {
     /// How many tensors are to be written.
     pub fn len(&self) -> usize {
         self.writes.len()

@@ -56,7 +56,7 @@ impl PartSizes {
     }
 }
 
-type Sentence = std::result::Result<Tensor, String>;
+type RuleResult = std::result::Result<Tensor, String>;
 
 impl TensorSource {
     /// The names in the file that it is made of, in words.
@@ -84,7 +84,7 @@ impl TensorSource {
     }
 
     /// Its value, or why there is none.
-    pub fn value(&self, file: &dyn StoredTensors, names: &Names) -> Sentence {
+    pub fn value(&self, file: &dyn StoredTensors, names: &Names) -> RuleResult {
         match self {
             TensorSource::Stored(name) => {
                 let value = read(file, name).map_err(|why| format!("`{name}` {why}"))?;

@@ -107,7 +107,7 @@ impl SavedShards {
         let wanted = target.pieces.iter().map(|piece| {
             let whole = piece.cut.as_ref().map_or(piece.x.shape(), |cut| &cut.shape[..]);
             let (start, length) = match &piece.cut {
-                Some(cut) => (group.rank() * cut.each, cut.len()),
+                Some(cut) => (group.rank() * cut.shard_len, cut.len()),
                 None => (0, piece.x.len()),
             };
             let range = start.min(length)..(start + piece.x.len()).min(length);
@@ -183,8 +183,12 @@ impl SavedShards {
     }
 
     /// Some elements of each of some tensors, given with their whole shapes.
-    fn elements(&self, wanted: &[(String, Vec<usize>, Range<usize>)]) -> Result<Vec<Elements>> {
-        let mut found: Vec<Elements> = wanted.iter().map(|_| Elements::default()).collect();
+    fn elements(
+        &self,
+        wanted: &[(String, Vec<usize>, Range<usize>)],
+    ) -> Result<Vec<ShardElements>> {
+        let mut found: Vec<ShardElements> =
+            wanted.iter().map(|_| ShardElements::default()).collect();
         let files: Vec<&str> = self.manifest.files().collect();
         let index: HashMap<&str, usize> =
             wanted.iter().enumerate().map(|(i, (name, ..))| (name.as_str(), i)).collect();
@@ -236,13 +240,13 @@ impl SavedShards {
 
 /// Elements of a tensor that were read so far, as bytes.
 #[derive(Default)]
-struct Elements {
+struct ShardElements {
     dtype: Option<safetensors::Dtype>,
     bytes: Vec<u8>,
     count: usize,
 }
 
-impl Elements {
+impl ShardElements {
     /// Takes what is needed of a part that holds the elements `held`.
     fn add(&mut self, view: &TensorView, held: Range<usize>, wanted: &Range<usize>) {
         let size = dtype_of(view.dtype()).map_or(1, pullback::DType::size);

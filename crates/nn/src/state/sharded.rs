@@ -18,7 +18,7 @@ use super::saved_shards::SavedShards;
 use super::tensors::encode;
 use crate::Module;
 use crate::optim::Optimizer;
-use crate::parallel::{Cut, FullSharding, Sharded, gather_texts, together};
+use crate::parallel::{FullSharding, ShardLayout, Sharded, gather_texts, together};
 use crate::refuse::called;
 use pullback::{Error, Group, Result, Tensor, random_states, set_random_state};
 use serde_json::json;
@@ -30,11 +30,11 @@ const OP: &str = "checkpoint";
 
 /// One tensor of a checkpoint, or this worker's part of one.
 #[derive(Clone)]
-pub(super) struct Piece {
+pub(super) struct TensorShard {
     pub name: String,
     pub x: Tensor,
     /// How it is cut; whole on every worker if it is not.
-    pub cut: Option<Cut>,
+    pub cut: Option<ShardLayout>,
 }
 
 /// What is saved of a training whose parameters are spread over workers: the parts of this worker.
@@ -72,7 +72,7 @@ pub(super) struct Piece {
 pub struct ShardedCheckpoint {
     /// Everything but the tensors. That of worker 0 is written.
     pub record: Record,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<TensorShard>,
 }
 
 /// A folder of checkpoints of which each worker writes its part.
@@ -136,7 +136,7 @@ impl ShardedCheckpoint {
 
     /// A model of which some parameters are cut: by name, or as they are. The others and the
     /// buffers are whole on every worker.
-    pub(crate) fn of_model(model: &impl Module, cuts: &[(String, Tensor, Cut)]) -> Self {
+    pub(crate) fn of_model(model: &impl Module, cuts: &[(String, Tensor, ShardLayout)]) -> Self {
         let piece = |(name, x): (String, Tensor)| {
             let itself = cuts.iter().find(|(_, part, _)| part.is_same(&x));
             let found = itself.or_else(|| cuts.iter().find(|(cut, ..)| *cut == name));
@@ -144,7 +144,7 @@ impl ShardedCheckpoint {
                 Some((_, part, cut)) => (part.clone(), Some(cut.clone())),
                 None => (x, None),
             };
-            Piece { name: format!("model.{name}"), x, cut }
+            TensorShard { name: format!("model.{name}"), x, cut }
         };
         let pieces = model.named_state().into_iter().map(piece).collect();
         ShardedCheckpoint { record: Record::default(), pieces }
@@ -157,7 +157,7 @@ impl ShardedCheckpoint {
             let like = self.pieces.iter().find(|piece| piece.name == of_model);
             let like = like.filter(|piece| piece.x.shape() == x.shape());
             let cut = like.and_then(|piece| piece.cut.clone());
-            self.pieces.push(Piece { name: format!("{group}.{name}"), x: x.clone(), cut });
+            self.pieces.push(TensorShard { name: format!("{group}.{name}"), x: x.clone(), cut });
         }
         self
     }
@@ -167,7 +167,7 @@ impl ShardedCheckpoint {
         for state in random_states() {
             let name = random_name(state.device());
             if wanted(&name) {
-                self.pieces.push(Piece { name, x: state.cpu().deep_clone(), cut: None });
+                self.pieces.push(TensorShard { name, x: state.cpu().deep_clone(), cut: None });
             }
         }
         self
@@ -189,8 +189,9 @@ impl ShardedCheckpoint {
         whole.map(|piece| (piece.name.clone(), piece.x.clone())).collect()
     }
 
-    fn of_cuts(cuts: Vec<(String, Tensor, Cut)>) -> ShardedCheckpoint {
-        let piece = |(name, x, cut)| Piece { name: format!("model.{name}"), x, cut: Some(cut) };
+    fn of_cuts(cuts: Vec<(String, Tensor, ShardLayout)>) -> ShardedCheckpoint {
+        let piece =
+            |(name, x, cut)| TensorShard { name: format!("model.{name}"), x, cut: Some(cut) };
         let pieces = cuts.into_iter().map(piece).collect();
         ShardedCheckpoint { record: Record::default(), pieces }
     }
@@ -232,7 +233,7 @@ impl ShardedCheckpoint {
                     .hint("make the optimiser over the parts that are saved"));
             }
             let cut = piece.and_then(|piece| piece.cut.clone());
-            self.pieces.push(Piece { name: format!("optimizer.{name}"), x: x.clone(), cut });
+            self.pieces.push(TensorShard { name: format!("optimizer.{name}"), x: x.clone(), cut });
         }
         Ok(self)
     }
@@ -257,7 +258,7 @@ impl ShardedCheckpoint {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> ShardedCheckpoint {
-        let piece = |(name, x)| Piece { name: format!("{group}.{name}"), x, cut: None };
+        let piece = |(name, x)| TensorShard { name: format!("{group}.{name}"), x, cut: None };
         self.pieces.extend(named.into_iter().map(piece));
         self
     }

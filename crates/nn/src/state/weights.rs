@@ -1,7 +1,7 @@
 //! The weights of a model in a safetensors file.
 
 use super::atomic_write::replace_file_with;
-use super::matching::{Fit, targets_of};
+use super::matching::{MatchOptions, targets_of};
 use super::names::Names;
 use super::stored::with_file;
 use super::tensors::write_to;
@@ -308,7 +308,7 @@ impl Weights {
 
     fn loaded(&self, model: &impl Module, path: &Path) -> Result<Loaded> {
         let (ignored, optional) = (&self.ignored, &self.optional);
-        let fit = Fit { names: &self.names, cast: self.cast, ignored, optional };
+        let fit = MatchOptions { names: &self.names, cast: self.cast, ignored, optional };
         with_file(LOAD, path, |file| {
             let fitted = fit.run(file, &targets_of(model));
             fitted.check(LOAD, path, "the model", self.strict)?;

@@ -27,7 +27,7 @@ pub struct EarlyStop {
     min_delta: f64,
     restore: bool,
     /// The best value so far and its step.
-    held: Option<(f64, u64)>,
+    best_value: Option<(f64, u64)>,
     /// How many times in a row it was not better.
     waited: u64,
 }
@@ -63,7 +63,7 @@ impl EarlyStop {
             patience: 3,
             min_delta: 0.0,
             restore: false,
-            held: None,
+            best_value: None,
             waited: 0,
         }
     }
@@ -146,16 +146,16 @@ impl EarlyStop {
     /// ```
     #[must_use]
     pub fn best(&self) -> Option<(f64, u64)> {
-        self.held
+        self.best_value
     }
 
     pub(crate) fn update(&mut self, step: u64, metrics: &Metrics) -> StopDecision {
         let Some(value) = metrics.get(&self.metric) else { return StopDecision::Wait };
         let better = self
-            .held
+            .best_value
             .map_or(!value.is_nan(), |(held, _)| self.best.is_better(value, held, self.min_delta));
         if better {
-            (self.held, self.waited) = (Some((value, step)), 0);
+            (self.best_value, self.waited) = (Some((value, step)), 0);
             return StopDecision::Better;
         }
         self.waited += 1;
@@ -165,7 +165,7 @@ impl EarlyStop {
     /// Why it stopped.
     pub(crate) fn reason(&self) -> String {
         let EarlyStop { metric, waited, .. } = self;
-        let best = match self.held {
+        let best = match self.best_value {
             Some((value, step)) => format!("; the best was {value} at step {step}"),
             None => String::new(),
         };
@@ -173,7 +173,8 @@ impl EarlyStop {
     }
 
     pub(crate) fn state(&self) -> Value {
-        let held = self.held.map(|(value, step)| json!({ "value": json_of(value), "step": step }));
+        let held =
+            self.best_value.map(|(value, step)| json!({ "value": json_of(value), "step": step }));
         json!({ "metric": self.metric, "best": held, "waited": self.waited })
     }
 
@@ -185,7 +186,7 @@ impl EarlyStop {
         let wrong =
             || Error::argument("train", format!("{state} is not a state of early stopping"));
         self.waited = state["waited"].as_u64().ok_or_else(wrong)?;
-        self.held = match &state["best"] {
+        self.best_value = match &state["best"] {
             Value::Null => None,
             held => Some(number_in(&held["value"]).zip(held["step"].as_u64()).ok_or_else(wrong)?),
         };
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(stop.update(6, &Metrics::new().with("other", 0.0)), Wait);
         let mut other = EarlyStop::new("loss", MetricMode::Min);
         other.restore_state(&stop.state()).unwrap();
-        assert_eq!((other.held, other.waited), (Some((0.85, 3)), 2));
+        assert_eq!((other.best_value, other.waited), (Some((0.85, 3)), 2));
     }
 
     #[test]
@@ -222,7 +223,7 @@ mod tests {
         let mut other = EarlyStop::new("loss", MetricMode::Min);
         let state = serde_json::from_str(&stop.state().to_string()).unwrap();
         other.restore_state(&state).unwrap();
-        assert_eq!(other.held, Some((f64::INFINITY, 1)));
+        assert_eq!(other.best_value, Some((f64::INFINITY, 1)));
     }
 
     #[test]

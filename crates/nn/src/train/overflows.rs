@@ -39,7 +39,7 @@ impl Overflows {
             return Ok((value, skipped));
         }
         let kept = || {
-            let all = trainer.kept.iter().flat_map(|(_, named)| named);
+            let all = trainer.states.iter().flat_map(|(_, named)| named);
             all.map(|(_, x)| x.clone()).collect()
         };
         let stepped = scaler.watched_with(trainer.model, trainer.optimizer, kept, step)?;

@@ -16,7 +16,7 @@ pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     /// Where the bar is drawn; taken when the run starts.
     target: Option<ProgressDrawTarget>,
-    lines: Option<Lines>,
+    lines: Option<ProgressLines>,
     /// What the bar shows: the newest value of everything.
     latest: Metrics,
     /// The metrics for the next line: those since the last one, so that an old evaluation is not
@@ -29,7 +29,7 @@ pub struct ProgressBar {
 }
 
 /// Lines instead of a bar.
-struct Lines {
+struct ProgressLines {
     /// How many steps are between two of them; without it there is one for each epoch.
     steps: Option<u64>,
     to: Box<dyn Write>,
@@ -73,7 +73,7 @@ impl ProgressBar {
     }
 
     fn with_lines(self, steps: Option<u64>, to: impl Write + 'static) -> ProgressBar {
-        ProgressBar { target: None, lines: Some(Lines { steps, to: Box::new(to) }), ..self }
+        ProgressBar { target: None, lines: Some(ProgressLines { steps, to: Box::new(to) }), ..self }
     }
 
     /// Prints a line to standard error every `steps` steps too if that is not a terminal.

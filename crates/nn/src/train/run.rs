@@ -17,7 +17,7 @@ use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
-use super::workers::Workers;
+use super::workers::RunWorkers;
 use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
@@ -54,7 +54,7 @@ struct TrainingRun<'r, 'a, M, B> {
     looked: bool,
     /// Notices Ctrl-C, where the run handles it.
     interrupts: Option<InterruptGuard>,
-    workers: Workers,
+    workers: RunWorkers,
 }
 
 pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
@@ -65,7 +65,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     let parameters = trainer.model.named_parameters();
     let handled = trainer.handle_interrupt.then(InterruptGuard::unless_handled);
     let mut run = TrainingRun {
-        workers: Workers(trainer.workers.clone()),
+        workers: RunWorkers(trainer.workers.clone()),
         trainer,
         batches,
         place: LoopState { batch: batches.taken(), ..LoopState::default() },
@@ -82,13 +82,13 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
         interrupts: handled.flatten(),
     };
     run.begin()?;
-    let ended = run.all(&mut step)?;
+    let ended = run.remaining_steps(&mut step)?;
     run.end(ended)
 }
 
 impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
     fn begin(&mut self) -> Result<()> {
-        for (group, _) in &self.trainer.kept {
+        for (group, _) in &self.trainer.states {
             if [BEST, "optimizer", "random"].contains(&group.as_str()) || group.contains('.') {
                 let message = format!("other tensors cannot be kept under the name `{group}`");
                 return Err(Error::argument(OP, message).hint("name it otherwise, without dots"));
@@ -110,7 +110,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
     }
 
     /// All steps that are left.
-    fn all<R: Into<Metrics>>(
+    fn remaining_steps<R: Into<Metrics>>(
         &mut self,
         step: &mut impl FnMut(&B::Batch) -> Result<R>,
     ) -> Result<Ended> {
@@ -316,7 +316,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         let names_known = evaluated || (self.trainer.evaluation.is_none() && ends_epoch);
         let mut mistake = None;
         if names_known && !std::mem::replace(&mut self.looked, true) {
-            mistake = missing(&self.trainer, &self.known());
+            mistake = missing(&self.trainer, &self.metric_names());
             // The checkpoint is saved: the run can be resumed from here with another name.
             save |= mistake.is_some();
         }
@@ -331,7 +331,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
 
     /// The names of all metrics there are, as far as the run knows: the means of an epoch that is
     /// not over will be there too.
-    fn known(&self) -> Vec<String> {
+    fn metric_names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.latest.iter().map(|(name, _)| name.to_string()).collect();
         let means = self.place.means.iter().map(|(name, _)| format!("epoch_{name}"));
         for name in means {
@@ -424,7 +424,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
         if !self.looked && self.place.step > 0 {
             // No evaluation and no end of an epoch came before the end.
-            let note = missing(&self.trainer, &self.known()).map(|e| e.message().to_string());
+            let note =
+                missing(&self.trainer, &self.metric_names()).map(|e| e.message().to_string());
             self.notes.extend(note);
         }
         self.notes.extend(self.overflows.notes());

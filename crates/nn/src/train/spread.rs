@@ -5,28 +5,28 @@
 
 use super::run::BEST;
 use super::trainer::Trainer;
-use super::workers::Workers;
+use super::workers::RunWorkers;
 use crate::Module;
 use crate::optim::Optimizer;
-use crate::parallel::{Cut, FullSharding, Sharded, gather_texts};
+use crate::parallel::{FullSharding, ShardLayout, Sharded, gather_texts};
 use crate::state::{Checkpoints, Record, SavedShards, ShardedCheckpoint, ShardedCheckpoints};
 use pullback::{Error, Group, Result, Tensor, catch, no_grad};
 
 const OP: &str = "train";
 
 /// Tensors with their names.
-pub(super) type Named = Vec<(String, Tensor)>;
+pub(super) type NamedTensors = Vec<(String, Tensor)>;
 
 /// What checkpoints of a run hold.
-pub(super) struct Saved<'a, M> {
+pub(super) struct CheckpointContents<'a, M> {
     pub model: &'a M,
     pub optimizer: &'a dyn Optimizer,
-    pub kept: Vec<(String, Named)>,
+    pub states: Vec<(String, NamedTensors)>,
 }
 
 /// How parameters are spread.
 pub(super) struct Spread<'a> {
-    cuts: Vec<(String, Tensor, Cut)>,
+    cuts: Vec<(String, Tensor, ShardLayout)>,
     group: Group,
     /// Writes the parts to the whole parameters, where workers have these too.
     gather: Option<Box<dyn Fn() -> Result<()> + 'a>>,
@@ -51,13 +51,13 @@ impl<'a> Spread<'a> {
     /// What is saved, or written to.
     fn state<M: Module>(
         &self,
-        saved: &Saved<'_, M>,
-        best: Option<&Named>,
+        saved: &CheckpointContents<'_, M>,
+        best: Option<&NamedTensors>,
         random: impl Fn(&str) -> bool,
     ) -> Result<ShardedCheckpoint> {
         let state = ShardedCheckpoint::of_model(saved.model, &self.cuts);
         let mut state = state.optimizer(saved.optimizer)?.random(random);
-        for (group, named) in &saved.kept {
+        for (group, named) in &saved.states {
             state = state.tensors(group, named.clone());
         }
         Ok(best.into_iter().fold(state, |state, named| state.like_model(BEST, named)))
@@ -66,11 +66,11 @@ impl<'a> Spread<'a> {
     /// Saves a checkpoint: each worker its part. Every worker calls it.
     pub fn save<M: Module>(
         &self,
-        saved: &Saved<'_, M>,
+        saved: &CheckpointContents<'_, M>,
         checkpoints: &Checkpoints,
-        best: Option<&Named>,
+        best: Option<&NamedTensors>,
         record: Record,
-        workers: &Workers,
+        workers: &RunWorkers,
     ) -> Result<()> {
         let mut state = workers.together(self.state(saved, best, |_| true))?;
         // Each worker has a generator of its own; that of the first is saved, as otherwise.
@@ -85,10 +85,10 @@ impl<'a> Spread<'a> {
     /// has the weights of the best step; it gives tensors for these. Every worker calls it.
     pub fn resume<M: Module>(
         &self,
-        target: &Saved<'_, M>,
+        target: &CheckpointContents<'_, M>,
         checkpoints: &Checkpoints,
-        workers: &Workers,
-        mut fits: impl FnMut(&SavedShards, bool) -> Result<Option<Named>>,
+        workers: &RunWorkers,
+        mut fits: impl FnMut(&SavedShards, bool) -> Result<Option<NamedTensors>>,
     ) -> Result<Option<(Record, Vec<String>)>> {
         let mut passed_over = Vec::new();
         // Worker 0 says what there is, as files may appear on other machines later.

@@ -9,21 +9,21 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throughput {
     /// The interval.
-    now: Interval,
+    now: MeasuredInterval,
     /// All steps but the first, if there are others.
-    all: Interval,
+    all: MeasuredInterval,
     steps: u64,
     /// The interval is over: the next step begins another.
     over: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Interval {
+struct MeasuredInterval {
     examples: u64,
     time: Duration,
 }
 
-impl Interval {
+impl MeasuredInterval {
     fn add(&mut self, examples: u64, time: Duration) {
         (self.examples, self.time) = (self.examples + examples, self.time + time);
     }
@@ -41,7 +41,7 @@ impl Throughput {
             *self = Throughput { steps: 2, ..Throughput::default() };
         }
         if std::mem::take(&mut self.over) {
-            self.now = Interval::default();
+            self.now = MeasuredInterval::default();
         }
         self.now.add(examples, time);
         self.all.add(examples, time);

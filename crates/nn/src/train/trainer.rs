@@ -72,7 +72,7 @@ pub struct Trainer<'a, M> {
     pub(super) content: Content,
     pub(super) allow_non_finite: bool,
     pub(super) config: Value,
-    pub(super) kept: Vec<(String, Vec<(String, Tensor)>)>,
+    pub(super) states: Vec<(String, Vec<(String, Tensor)>)>,
     pub(super) precision: Option<DType>,
     pub(super) scaler: Option<&'a GradScaler>,
     pub(super) name_overflows: u64,
@@ -107,7 +107,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             content: Content::default(),
             allow_non_finite: false,
             config: Value::Null,
-            kept: Vec::new(),
+            states: Vec::new(),
             precision: None,
             scaler: None,
             name_overflows: NAMED,
@@ -426,7 +426,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn keep(mut self, group: &str, named: Vec<(String, Tensor)>) -> Self {
-        self.kept.push((group.to_string(), named));
+        self.states.push((group.to_string(), named));
         self
     }
 

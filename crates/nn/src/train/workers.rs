@@ -17,7 +17,7 @@ const OP: &str = "train";
 
 /// The workers of a run; alone if there is no group.
 #[derive(Clone, Default)]
-pub(super) struct Workers(pub Option<Group>);
+pub(super) struct RunWorkers(pub Option<Group>);
 
 /// What a worker tells the others after a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,9 +32,9 @@ pub(super) struct StatusLine {
 }
 
 /// How many seconds were waited for each worker.
-pub(super) struct Waits(Vec<f64>);
+pub(super) struct WaitTimes(Vec<f64>);
 
-impl Waits {
+impl WaitTimes {
     /// In a larger group the slowest alone is logged.
     const LISTED: usize = 16;
 
@@ -49,7 +49,7 @@ impl Waits {
         let (rank, seconds) = self.slowest();
         metrics.set("slowest_worker", rank as f64);
         metrics.set("waited_for_it", seconds);
-        if self.0.len() <= Waits::LISTED {
+        if self.0.len() <= WaitTimes::LISTED {
             for (rank, seconds) in self.0.iter().enumerate() {
                 metrics.set(format!("waited_for_{rank}"), *seconds);
             }
@@ -77,7 +77,7 @@ impl StatusLine {
     }
 }
 
-impl Workers {
+impl RunWorkers {
     fn others(&self) -> Option<&Group> {
         self.0.as_ref().filter(|group| group.size() > 1)
     }
@@ -169,8 +169,8 @@ impl Workers {
     }
 
     /// How many seconds were waited for each worker so far, where the engine counts: by the one
-    /// that waited longest for it, as a slow worker waits for nobody. Every worker calls it.
-    pub fn waits(&self) -> Result<Option<Waits>> {
+    /// that waited longest for it, as the slowest worker does not wait. Every worker calls it.
+    pub fn waits(&self) -> Result<Option<WaitTimes>> {
         let Some(group) = self.others() else { return Ok(None) };
         let own = group.communicator().waited();
         let own: Vec<String> = own.iter().map(|time| time.as_nanos().to_string()).collect();
@@ -181,7 +181,7 @@ impl Workers {
                 *longest = longest.max(nanos / 1e9);
             }
         }
-        Ok((!own.is_empty()).then_some(Waits(longest)))
+        Ok((!own.is_empty()).then_some(WaitTimes(longest)))
     }
 
     /// An error of one worker is an error of all.

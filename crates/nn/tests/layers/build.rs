@@ -1,6 +1,6 @@
 //! Layers by PyTorch's name and arguments.
 
-use pullback::{BagMode, DType, PadFill, PadMode, Resize, Tensor, Tree};
+use pullback::{BagMode, DType, InterpolateMode, PadFill, PadMode, Tensor, Tree};
 use pullback_nn::*;
 use serde_json::{Map, Value};
 
@@ -158,9 +158,9 @@ impl Case {
             (_, factor) => Upsample::scale_factor(factor.unwrap().as_f64().unwrap()),
         };
         layer.align_corners(self.says("align_corners", true)).mode(match self.text("mode") {
-            Some("bilinear" | "linear") => Resize::Linear,
-            Some("bicubic") => Resize::Cubic,
-            _ => Resize::Nearest,
+            Some("bilinear" | "linear") => InterpolateMode::Linear,
+            Some("bicubic") => InterpolateMode::Cubic,
+            _ => InterpolateMode::Nearest,
         })
     }
 

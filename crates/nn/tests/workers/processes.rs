@@ -8,7 +8,7 @@ use pullback::{DType, Key, Result, Tensor, catch, jit};
 use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::parallel::{DataParallel, FullSharding, Sharded};
 use pullback_nn::{Dropout, Layer, Linear, Module, Relu, Sequential};
-use pullback_workers::{Launch, init, launch};
+use pullback_workers::{WorkerLaunch, init, launch};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn as_a_launcher() {
     let exe = std::env::current_exe().unwrap();
     let command = std::iter::once(exe.into()).chain(words.map(Into::into)).collect();
     let workers: usize = workers.parse().unwrap();
-    let request = Launch { command, workers, restarts: 0, min_workers: workers };
+    let request = WorkerLaunch { command, workers, restarts: 0, min_workers: workers };
     std::process::exit(i32::from(launch(&request).unwrap()));
 }
 

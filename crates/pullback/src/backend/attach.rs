@@ -3,7 +3,7 @@
 use super::holders::{Asked, Holders};
 use crate::{Device, Error, Result, device};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{DeviceBackend, Handle, KernelCode, Program, pass};
+use pullback_ir::{DeviceBackend, KernelCode, MemoryHandle, Program, pass};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -12,25 +12,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 /// Programs run one after the other on the stream of the device, so they share one arena, of the
 /// size of the largest. Its address changes when it grows, and after `trim`. Programs that two
 /// threads enqueue at the same time have one each.
-pub(crate) struct Attached {
+pub(crate) struct AttachedDevice {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
     pub holders: Holders,
-    arena: Mutex<Option<Block>>,
+    arena: Mutex<Option<DeviceBlock>>,
 }
 
 /// How many devices there may be.
 const MAX_DEVICES: usize = 64;
 
 /// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
-static ATTACHED: [OnceLock<Arc<Attached>>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
+static ATTACHED: [OnceLock<Arc<AttachedDevice>>; MAX_DEVICES] =
+    [const { OnceLock::new() }; MAX_DEVICES];
 
-pub(super) fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
+pub(super) fn attached() -> impl Iterator<Item = &'static Arc<AttachedDevice>> {
     ATTACHED.iter().filter_map(OnceLock::get)
 }
 
 /// The place of a device that is not the host.
-fn place(device: Device) -> Option<&'static OnceLock<Arc<Attached>>> {
+fn place(device: Device) -> Option<&'static OnceLock<Arc<AttachedDevice>>> {
     match device {
         Device::Cpu => None,
         Device::Cuda(n) => ATTACHED.get(n as usize),
@@ -49,7 +50,7 @@ pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
     let Some(place) = place(device) else {
         return refused("cannot be attached: device numbers must be below 64");
     };
-    match place.set(Attached::new(device, backend)) {
+    match place.set(AttachedDevice::new(device, backend)) {
         Ok(()) => {
             device.register();
             Ok(())
@@ -64,7 +65,7 @@ pub(super) fn trim() {
 }
 
 /// The backend of a device that is not the host. A GPU is opened at the first call.
-pub(crate) fn find(device: Device) -> Result<&'static Arc<Attached>> {
+pub(crate) fn find(device: Device) -> Result<&'static Arc<AttachedDevice>> {
     match place(device).and_then(OnceLock::get) {
         Some(found) => Ok(found),
         None => open(device),
@@ -72,7 +73,7 @@ pub(crate) fn find(device: Device) -> Result<&'static Arc<Attached>> {
 }
 
 #[cold]
-fn open(device: Device) -> Result<&'static Arc<Attached>> {
+fn open(device: Device) -> Result<&'static Arc<AttachedDevice>> {
     let (Device::Cuda(n), Some(place)) = (device, place(device)) else {
         return Err(device::missing("device", device));
     };
@@ -84,27 +85,27 @@ fn open(device: Device) -> Result<&'static Arc<Attached>> {
     let backend =
         pullback_cuda::open(n).map_err(|why| device::missing("device", device).detail(why))?;
     device.register();
-    Ok(place.get_or_init(|| Attached::new(device, backend)))
+    Ok(place.get_or_init(|| AttachedDevice::new(device, backend)))
 }
 
 /// Memory of a device, given back when it is dropped.
-pub(crate) struct Block {
-    pub on: Arc<Attached>,
-    pub handle: Handle,
+pub(crate) struct DeviceBlock {
+    pub on: Arc<AttachedDevice>,
+    pub handle: MemoryHandle,
     pub bytes: usize,
     /// Its place among the holders of the device's memory.
     slot: usize,
-    /// Copies from or to it may be under way on a copy stream.
+    /// Copies from or to it may be in flight on a copy stream.
     copying: AtomicBool,
 }
 
-impl Block {
+impl DeviceBlock {
     /// # Errors
     /// If there is no memory left, with the lines that hold it.
-    pub fn alloc(on: &Arc<Attached>, bytes: usize, by: Asked) -> Result<Block> {
+    pub fn alloc(on: &Arc<AttachedDevice>, bytes: usize, by: Asked) -> Result<DeviceBlock> {
         let handle = on.with_memory(by, true, || on.backend.alloc(bytes))?;
         let slot = on.holders.enter(bytes, by);
-        Ok(Block { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
+        Ok(DeviceBlock { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
     }
 
     /// Notes that a copy on a copy stream has begun.
@@ -117,25 +118,25 @@ impl Block {
     /// # Errors
     /// If the device does not take it.
     #[inline]
-    pub fn settle(&self) -> Result<()> {
+    pub fn wait_for_copies(&self) -> Result<()> {
         match self.copying.load(Ordering::Acquire) && self.copying.swap(false, Ordering::AcqRel) {
-            true => self.on.backend.settle(self.handle),
+            true => self.on.backend.wait_for_copies(self.handle),
             false => Ok(()),
         }
     }
 }
 
-impl Drop for Block {
+impl Drop for DeviceBlock {
     fn drop(&mut self) {
         self.on.holders.leave(self.slot);
         self.on.backend.free(self.handle);
     }
 }
 
-impl Attached {
-    fn new(device: Device, backend: Box<dyn DeviceBackend>) -> Arc<Attached> {
+impl AttachedDevice {
+    fn new(device: Device, backend: Box<dyn DeviceBackend>) -> Arc<AttachedDevice> {
         let (holders, arena) = (Holders::default(), Mutex::new(None));
-        Arc::new(Attached { device, backend, holders, arena })
+        Arc::new(AttachedDevice { device, backend, holders, arena })
     }
 
     /// Gives back what is only cached: the working memory of programs, unless one is being given to
@@ -160,9 +161,9 @@ impl Attached {
     /// that runs on the host may run other programs of the device, which then have an arena of
     /// their own.
     pub fn with_arena<R>(
-        self: &Arc<Attached>,
+        self: &Arc<AttachedDevice>,
         bytes: usize,
-        f: impl FnOnce(Handle) -> Result<R>,
+        f: impl FnOnce(MemoryHandle) -> Result<R>,
     ) -> Result<R> {
         let arena = || self.arena.lock().unwrap_or_else(PoisonError::into_inner);
         let held = arena().take();
@@ -170,7 +171,7 @@ impl Attached {
             Some(block) if block.bytes >= bytes => block,
             outgrown => {
                 drop(outgrown);
-                Block::alloc(self, bytes, ARENA)?
+                DeviceBlock::alloc(self, bytes, ARENA)?
             }
         };
         let made = f(block.handle);

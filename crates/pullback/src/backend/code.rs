@@ -1,6 +1,6 @@
 //! The kernels of a prepared program: the host's, or those of an attached device.
 
-use super::attach::{ARENA, Attached, Block, find};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock, find};
 use super::enqueue;
 use super::executable::{Bound, BySteps, OnDevice};
 use super::{Asked, Memory};
@@ -8,7 +8,7 @@ use crate::{Device, Result};
 use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, NativeCode, Prepared, Running};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{Bases, DeviceProgram, Handle, KernelCode, Step};
+use pullback_ir::{Bases, DeviceProgram, KernelCode, MemoryHandle, Step};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) enum Code {
     /// With the list in which its outputs are gathered, kept so that its allocation is reused.
     Host(Box<Prepared>, Vec<Buffer>),
     /// With the op and line of each fresh output.
-    Attached(Box<dyn DeviceProgram>, Arc<Attached>, Vec<Asked>),
+    Attached(Box<dyn DeviceProgram>, Arc<AttachedDevice>, Vec<Asked>),
 }
 
 impl Code {
@@ -98,7 +98,8 @@ impl Code {
             Code::Attached(program, on, makers) => {
                 let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
                 let fresh = enqueue::fresh_outputs(planned, makers, on)?;
-                let handles: SmallVec<[Handle; 16]> = fresh.iter().map(|b| b.handle).collect();
+                let handles: SmallVec<[MemoryHandle; 16]> =
+                    fresh.iter().map(|b| b.handle).collect();
                 on.with_arena(planned.plan().arena, |arena| {
                     let bases = Bases { arena, inputs: &inputs, outputs: &handles };
                     // Not repeated: a part of what it replaces may have been written.
@@ -128,9 +129,10 @@ impl Code {
             Code::Attached(program, on, makers) => {
                 let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
                 let outputs = enqueue::fresh_outputs(planned, makers, on)?;
-                let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
+                let handles: SmallVec<[MemoryHandle; 16]> =
+                    outputs.iter().map(|b| b.handle).collect();
                 // Not the shared arena: code that inspects values runs other programs meanwhile.
-                let arena = Block::alloc(on, planned.plan().arena, ARENA)?;
+                let arena = DeviceBlock::alloc(on, planned.plan().arena, ARENA)?;
                 let bases = Bases { arena: arena.handle, inputs: &inputs, outputs: &handles };
                 f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })
             }

@@ -1,6 +1,6 @@
 //! Copies between a device and the host that are not waited for.
 
-use super::attach::{Attached, Block, find};
+use super::attach::{AttachedDevice, DeviceBlock, find};
 use super::{Asked, HostCopy, Memory};
 use crate::{Device, Result, Spec, Tensor, fail, mode};
 use pullback_cpu::Buffer;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of a device that are on the host, or on the way there.
 pub(crate) struct HostTransfer {
     copy: HostCopy,
-    on: Arc<Attached>,
+    on: Arc<AttachedDevice>,
     /// What they are: dense.
     spec: Spec,
 }
@@ -33,7 +33,7 @@ impl HostTransfer {
 
     /// Starts to copy it back. [`arrive`] comes before the tensor is used.
     pub fn restore(&self, by: Asked) -> Result<Tensor> {
-        let block = Block::alloc(find(self.spec.device)?, self.bytes(), by)?;
+        let block = DeviceBlock::alloc(find(self.spec.device)?, self.bytes(), by)?;
         self.on.backend.restore(&self.copy, block.handle)?;
         block.note_copy();
         Ok(Tensor::dense(self.spec.clone(), block.into()))
@@ -42,7 +42,7 @@ impl HostTransfer {
 
 /// What is queued from now on comes after the copy to this tensor.
 pub(crate) fn arrive(x: &Tensor) -> Result<()> {
-    x.0.storage.read().settle()
+    x.0.storage.read().wait_for_copies()
 }
 
 /// A tensor on its way to the host: see [`Tensor::cpu_later`].

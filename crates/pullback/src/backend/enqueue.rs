@@ -1,9 +1,9 @@
 //! Ops in the queue of an attached device, and the memory of its programs.
 
-use super::attach::{ARENA, Attached, Block, find};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock, find};
 use super::executable::Bound;
 use super::holders::Asked;
-use super::{Call, DeviceFlight, DeviceOperand, Handle, Memory, Write};
+use super::{DeviceFlight, DeviceOperand, Memory, MemoryHandle, OpCall, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Spec, Tensor, lock, mode};
@@ -24,7 +24,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-        let memory = Memory::from(Block::alloc(on, bytes, by)?);
+        let memory = Memory::from(DeviceBlock::alloc(on, bytes, by)?);
         outs.push(Tensor::new(spec.clone(), layout, Storage::new(memory)));
     }
     let taken = lock::read(inputs, |memory| {
@@ -32,7 +32,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         // The results have no other references yet.
         let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read(), device));
         let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
-        let call = Call { op, write: None, outputs: &outputs, inputs: &inputs, at: by.at };
+        let call = OpCall { op, write: None, outputs: &outputs, inputs: &inputs, at: by.at };
         // The results are fresh, so a run that failed is repeated from the start.
         on.with_memory(by, true, || give(on, &call))
     })?;
@@ -47,7 +47,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
 }
 
 /// Gives an op to the device. A collective is started and waited for at once.
-fn give(on: &Attached, call: &Call<'_>) -> Result<bool> {
+fn give(on: &AttachedDevice, call: &OpCall<'_>) -> Result<bool> {
     if let Op::Collective(_) = call.op
         && let Some(mut flight) = on.backend.start(call)?
     {
@@ -72,19 +72,19 @@ impl Flight {
     }
 }
 
-/// Starts a collective of a dense tensor that nobody writes; `None` if its device does not make
+/// Starts a collective of a dense tensor that is not written; `None` if its device does not make
 /// collectives itself.
 pub(crate) fn start(op: &Op, input: &Tensor, spec: &Spec, at: Line) -> Result<Option<Flight>> {
     if input.device() == Device::Cpu {
         return Ok(None);
     }
     let (on, by) = (find(input.device())?, Asked::by(op.name(), at));
-    let output = Tensor::dense(spec.clone(), Block::alloc(on, spec.bytes(), by)?.into());
+    let output = Tensor::dense(spec.clone(), DeviceBlock::alloc(on, spec.bytes(), by)?.into());
     let flight = {
         let from = operand(input, &input.0.storage.read(), input.device())?;
         let to = operand(&output, &output.0.storage.read(), input.device())?;
         let (inputs, outputs, at) = (&[from][..], &[to][..], by.at);
-        let call = Call { op, write: None, outputs, inputs, at };
+        let call = OpCall { op, write: None, outputs, inputs, at };
         on.with_memory(by, true, || on.backend.start(&call))?
     };
     Ok(flight.map(|flight| Flight { flight, output, _input: input.clone() }))
@@ -114,7 +114,7 @@ pub(super) fn write(
     let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
     // The line of the caller, if none is given.
     let by = Asked::by(op.name(), mode::user_line(at.unwrap_or_else(Line::caller)));
-    let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at: by.at };
+    let call = OpCall { op, write: Some(how), outputs: &y, inputs: &x, at: by.at };
     let on = find(device)?;
     // Not repeated: a part of the targets may have been written.
     on.with_memory(by, false, || on.backend.run(&call))
@@ -139,7 +139,7 @@ pub(super) fn bound_inputs(
     planned: &Planned,
     inputs: &[Bound<'_>],
     device: Device,
-) -> Result<SmallVec<[(Handle, usize); 16]>> {
+) -> Result<SmallVec<[(MemoryHandle, usize); 16]>> {
     planned.check_count(inputs.len())?;
     let mut all = SmallVec::new();
     for (i, bound) in inputs.iter().enumerate() {
@@ -154,10 +154,10 @@ pub(super) fn bound_inputs(
 pub(super) fn fresh_outputs(
     planned: &Planned,
     makers: &[Asked],
-    on: &Arc<Attached>,
-) -> Result<SmallVec<[Block; 16]>> {
+    on: &Arc<AttachedDevice>,
+) -> Result<SmallVec<[DeviceBlock; 16]>> {
     let blocks = planned.fresh().iter().zip(makers);
-    blocks.map(|(&(_, bytes), &by)| Block::alloc(on, bytes, by)).collect()
+    blocks.map(|(&(_, bytes), &by)| DeviceBlock::alloc(on, bytes, by)).collect()
 }
 
 /// The op and line of each output of a program that replaces no input.

@@ -4,9 +4,9 @@
 //! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
 //! addresses.
 
-use super::attach::{ARENA, Attached, Block};
+use super::attach::{ARENA, AttachedDevice, DeviceBlock};
 use super::code::Code;
-use super::{Bases, Call, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, target};
+use super::{Bases, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, OpCall, target};
 use crate::{Device, Error, Result, Spec, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
@@ -204,7 +204,7 @@ pub(super) struct OnDevice<'a> {
     pub planned: &'a Planned,
     pub program: &'a mut dyn DeviceProgram,
     pub bases: Bases<'a>,
-    pub on: &'a Arc<Attached>,
+    pub on: &'a Arc<AttachedDevice>,
     pub next: usize,
 }
 
@@ -232,10 +232,11 @@ impl BySteps for OnDevice<'_> {
         // unsigned ones.
         layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
         let (to, dense) =
-            (Block::alloc(self.on, spec.bytes(), ARENA)?, Layout::dense(spec.shape.clone()));
+            (DeviceBlock::alloc(self.on, spec.bytes(), ARENA)?, Layout::dense(spec.shape.clone()));
         let from = DeviceOperand { memory, layout: &layout, spec };
         let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
-        let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
+        let call =
+            OpCall { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
         self.on.backend.run(&call)?;
         Ok(Some(to.into()))
     }

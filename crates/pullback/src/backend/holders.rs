@@ -1,7 +1,7 @@
 //! Who holds the memory of a device: every block, with the op and the line that asked for it. Read
 //! when there is no memory left, and by reports.
 
-use super::attach::Attached;
+use super::attach::AttachedDevice;
 use crate::memory::report::amount;
 use crate::{Error, Result};
 use pullback_ir::{ErrorKind, Line, PoolStats};
@@ -26,10 +26,10 @@ impl Asked {
 
 /// The blocks of a device that are in use.
 #[derive(Default)]
-pub(crate) struct Holders(Mutex<Slots>);
+pub(crate) struct Holders(Mutex<HolderSlots>);
 
 #[derive(Default)]
-struct Slots {
+struct HolderSlots {
     /// Bytes and maker; those of a free slot are of no use.
     all: Vec<(usize, Option<Asked>)>,
     free: Vec<usize>,
@@ -39,7 +39,7 @@ struct Slots {
 }
 
 impl Holders {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
+    fn slots(&self) -> MutexGuard<'_, HolderSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Holders {
     }
 }
 
-impl Attached {
+impl AttachedDevice {
     /// Runs `f`, which takes memory of the device for an op. If there is none left, everything that
     /// is only cached is given back and, if `f` may run twice, it runs once more.
     pub fn with_memory<R>(

@@ -16,7 +16,9 @@ mod profile;
 mod stats;
 
 pub use attach::attach;
-pub(crate) use attach::{Block, find, planned_kernels, target, target_within_budget, why_missing};
+pub(crate) use attach::{
+    DeviceBlock, find, planned_kernels, target, target_within_budget, why_missing,
+};
 pub(crate) use code::INLINE;
 pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};
@@ -34,8 +36,8 @@ pub use pullback_cpu::{HostElement, NativeCode, instruction_set};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
-    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    KernelCode, KernelTime, KernelUsage, PoolStats, Step, Write,
+    Bases, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, HostCopy, KernelCode,
+    KernelTime, KernelUsage, MemoryHandle, OpCall, PoolStats, Step, Write,
 };
 pub(crate) use stats::{DevicePeaks, live_by_device, live_bytes_of, rise_on};
 pub use stats::{
@@ -55,11 +57,11 @@ use smallvec::SmallVec;
 pub(crate) enum Memory {
     Host(Buffer),
     /// Boxed, so that memory is as long as a buffer: every op on the CPU moves one.
-    Attached(Box<Block>),
+    Attached(Box<DeviceBlock>),
 }
 
-impl From<Block> for Memory {
-    fn from(block: Block) -> Memory {
+impl From<DeviceBlock> for Memory {
+    fn from(block: DeviceBlock) -> Memory {
         Memory::Attached(Box::new(block))
     }
 }
@@ -125,10 +127,10 @@ impl Memory {
     /// # Errors
     /// If the device does not take it.
     #[inline]
-    pub fn settle(&self) -> Result<()> {
+    pub fn wait_for_copies(&self) -> Result<()> {
         match self {
             Memory::Host(_) => Ok(()),
-            Memory::Attached(block) => block.settle(),
+            Memory::Attached(block) => block.wait_for_copies(),
         }
     }
 
@@ -164,7 +166,7 @@ impl Memory {
     }
 
     /// Its block, if it is memory of that device.
-    fn block(&self, device: Device) -> Result<&Block> {
+    fn block(&self, device: Device) -> Result<&DeviceBlock> {
         match self {
             Memory::Attached(block) if block.on.device == device => Ok(block),
             Memory::Attached(block) => Err(elsewhere(device, block.on.device)),
@@ -174,7 +176,7 @@ impl Memory {
 }
 
 fn upload(bytes: &[u8], device: Device, by: Asked) -> Result<Memory> {
-    let block = Block::alloc(find(device)?, bytes.len(), by)?;
+    let block = DeviceBlock::alloc(find(device)?, bytes.len(), by)?;
     block.on.backend.upload(bytes, block.handle)?;
     Ok(block.into())
 }
@@ -221,7 +223,7 @@ pub(crate) fn fresh_host(
     Buffer::fresh(op, spec.dtype, spec.bytes(), fill).map(Memory::Host)
 }
 
-/// The host memory of a tensor, if nobody else has it and it is just that of the tensor.
+/// The host memory of a tensor, if there is no other reference and it is just that of the tensor.
 pub(crate) fn into_host(x: Tensor) -> std::result::Result<Buffer, Tensor> {
     let alone = x.is_sole_owner() && x.0.layout.is_dense() && x.0.layout.offset == 0;
     let taken = match &mut *x.0.storage.write() {

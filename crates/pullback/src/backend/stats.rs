@@ -146,7 +146,7 @@ impl DevicePeaks {
     /// meanwhile had none.
     pub fn end(&self) -> Vec<(Device, u64, u64)> {
         let before = |device| self.0.iter().find(|known| known.0 == device).map_or(0, |k| k.1);
-        let peak = |on: &std::sync::Arc<attach::Attached>| {
+        let peak = |on: &std::sync::Arc<attach::AttachedDevice>| {
             (on.device, before(on.device), on.holders.peak())
         };
         attach::attached().map(peak).collect()

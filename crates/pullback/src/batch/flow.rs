@@ -22,7 +22,7 @@ pub(super) fn flow(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValue
 }
 
 /// A program on many examples.
-pub(crate) struct Batched {
+pub(crate) struct BatchedProgram {
     pub traced: TracedProgram,
     /// Which outputs have a row for each example.
     pub outputs: Vec<bool>,
@@ -44,7 +44,7 @@ pub(crate) fn batch_program(
     forced: &[bool],
     n: usize,
     at: Line,
-) -> Batched {
+) -> BatchedProgram {
     let specs: Vec<Spec> = (program.inputs.iter().zip(inputs))
         .map(|(&v, &batched)| batched_spec(program.spec(v), batched, n))
         .collect();
@@ -62,7 +62,7 @@ pub(crate) fn batch_program(
         }
         results
     });
-    Batched { traced: traced(recorded), outputs }
+    BatchedProgram { traced: traced(recorded), outputs }
 }
 
 fn flags(examples: &[BatchedValue]) -> Vec<bool> {

@@ -139,7 +139,7 @@ fn record(
 ) -> (Tensor, Tensor, Vec<Tensor>) {
     /// The state, the iterations so far, the next row, the iterations until it is written, and the
     /// table.
-    type Walk = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
+    type CheckpointState = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
     // The last row takes the states that are not recorded.
     let empty = |x: &Tensor| {
         let shape: Vec<usize> =
@@ -148,13 +148,13 @@ fn record(
     };
     let (none, slots) = (number_on_device_of(first, 0i64), slots as i64);
     let table = first.iter().map(empty).collect();
-    let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), table);
+    let start: CheckpointState = (first.to_vec(), none.clone(), none.clone(), none.clone(), table);
     let ((_, iterations, _, _, table), every) = while_loop(
-        |((state, ..), _): &(Walk, Tensor)| going(state),
+        |((state, ..), _): &(CheckpointState, Tensor)| going(state),
         |(walk, every)| {
             let is_full = |row: &Tensor, wait: &Tensor| row.eq(slots).logical_and(wait.eq(0));
             let (state, iterations, row, wait, table) = while_loop(
-                |(state, _, row, wait, _): &Walk| {
+                |(state, _, row, wait, _): &CheckpointState| {
                     going(state).logical_and(is_full(row, wait).logical_not())
                 },
                 |(state, iterations, row, wait, table)| {

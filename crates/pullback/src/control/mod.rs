@@ -20,7 +20,7 @@ use crate::create::number_on_device_of;
 use crate::read_only::ReadOnly;
 use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::trace::{self, Recorded, TraceKind};
+use crate::trace::{self, FinishedTrace, TraceKind};
 use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
@@ -59,7 +59,7 @@ pub fn cond<T: Tree, Y: Tree>(
     let (y, first) = body("cond", &specs, at, |args| yes(&x.with_leaves(args)));
     let (_, second) = body("cond", &specs, at, |args| no(&x.with_leaves(args)));
     let shared = union(&[&first, &second]);
-    let program = |recorded: &Recorded| {
+    let program = |recorded: &FinishedTrace| {
         let (args, captures) = recorded.program.inputs.split_at(specs.len());
         let mut program = recorded.program.clone();
         let captures = spread(&mut program, recorded, captures, &shared);
@@ -112,7 +112,7 @@ pub fn while_loop<S: Tree>(test: impl Fn(&S) -> Tensor, step: impl Fn(&S) -> S, 
         checked("while_loop", args, step(&state), at)
     });
     let shared = union(&[&first, &second]);
-    let program = |recorded: &Recorded| {
+    let program = |recorded: &FinishedTrace| {
         let (state, captures) = recorded.program.inputs.split_at(specs.len());
         let mut program = recorded.program.clone();
         let captures = spread(&mut program, recorded, captures, &shared);
@@ -367,7 +367,7 @@ pub(crate) fn body<R: Tree>(
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> R,
-) -> (R, Recorded) {
+) -> (R, FinishedTrace) {
     let traced = trace::record(TraceKind::Body(name), None, specs, at, |args| {
         let y = f(args);
         let outputs = y.leaves();
@@ -382,7 +382,7 @@ pub(crate) fn apply_flow(flow: Flow, operands: &[&Tensor], at: Line) -> Vec<Tens
 }
 
 /// What several bodies capture, each once.
-fn union(bodies: &[&Recorded]) -> Vec<Tensor> {
+fn union(bodies: &[&FinishedTrace]) -> Vec<Tensor> {
     let mut all: Vec<Tensor> = Vec::new();
     for capture in bodies.iter().flat_map(|b| &b.captures) {
         if !all.iter().any(|x| x.is_same(&capture.tensor)) {
@@ -393,7 +393,12 @@ fn union(bodies: &[&Recorded]) -> Vec<Tensor> {
 }
 
 /// Inputs of a body for all that several bodies use: its own, and spare ones.
-fn spread(program: &mut Program, recorded: &Recorded, own: &[Var], all: &[Tensor]) -> Vec<Var> {
+fn spread(
+    program: &mut Program,
+    recorded: &FinishedTrace,
+    own: &[Var],
+    all: &[Tensor],
+) -> Vec<Var> {
     let place = |x: &Tensor| recorded.captures.iter().position(|c| c.tensor.is_same(x));
     all.iter()
         .map(|x| match place(x) {

@@ -31,7 +31,7 @@ pub(crate) fn row(flow: &Flow) -> Grad {
 }
 
 /// What replaces a construct whose result will be differentiated.
-pub(crate) struct Prepared {
+pub(crate) struct Replacement {
     pub op: Op,
     /// How many results are the construct's own.
     pub own: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Prepared {
     pub constants: (usize, Vec<Tensor>),
 }
 
-impl Prepared {
+impl Replacement {
     /// The operands of the construct and those that were put in.
     pub fn operands<'a>(&'a self, inputs: &[&'a Tensor]) -> Vec<&'a Tensor> {
         let (place, constants) = &self.constants;
@@ -48,7 +48,7 @@ impl Prepared {
     }
 }
 
-pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
+pub(crate) fn prepare(op: &Op, at: Line) -> Option<Replacement> {
     match op {
         Op::Flow(flow) => match &**flow {
             Flow::Scan(scan) if scan.kept == 0 => {
@@ -60,7 +60,7 @@ pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
                 let shared = scan.shared + halves.constants.len();
                 let scan = Scan { body: halves.forward, kept: halves.kept, shared, ..scan.clone() };
                 let op = Op::Flow(Arc::new(Flow::Scan(scan)));
-                Some(Prepared { op, own, constants: (place, halves.constants) })
+                Some(Replacement { op, own, constants: (place, halves.constants) })
             }
             Flow::Scan(_) | Flow::Cond { .. } | Flow::While { .. } => None,
         },

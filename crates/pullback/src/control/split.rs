@@ -8,7 +8,7 @@
 //! anyway.
 
 use super::body as trace_body;
-use crate::trace::{Recorded, evaluate};
+use crate::trace::{FinishedTrace, evaluate};
 use crate::{Scalar, Spec, Tensor, custom, vjp};
 use pullback_ir::{Equation, Line, Op, Program, ResultMemory, Scan, Var, View};
 use rustc_hash::FxHashMap;
@@ -104,7 +104,7 @@ pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> TracedPr
     traced(recorded)
 }
 
-pub(crate) fn traced(recorded: Recorded) -> TracedProgram {
+pub(crate) fn traced(recorded: FinishedTrace) -> TracedProgram {
     let constants = recorded.captures.into_iter().map(|c| c.tensor).collect();
     TracedProgram { program: recorded.program.renumbered(), constants }
 }
@@ -131,7 +131,7 @@ fn own_iteration(scan: &Scan) -> Program {
 pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let iteration = own_iteration(scan);
     let TracedProgram { program: both, constants } = joint(&iteration, "scan", at);
-    let joined = Joined::new(scan, &iteration, &both, constants.len());
+    let joined = JoinedIteration::new(scan, &iteration, &both, constants.len());
     let (n, results) = (joined.inputs, iteration.outputs.len());
 
     let mut forward = Program {
@@ -168,7 +168,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
 }
 
 /// An iteration and its pullback as one program.
-struct Joined<'a> {
+struct JoinedIteration<'a> {
     both: &'a Program,
     definitions: Vec<Option<usize>>,
     /// Which variables depend on a cotangent.
@@ -191,13 +191,13 @@ struct Stacks {
     first: Vec<Var>,
 }
 
-impl Joined<'_> {
+impl JoinedIteration<'_> {
     fn new<'a>(
         scan: &Scan,
         iteration: &Program,
         both: &'a Program,
         constants: usize,
-    ) -> Joined<'a> {
+    ) -> JoinedIteration<'a> {
         let (inputs, cotangents) = (iteration.inputs.len(), both.inputs.len() - constants);
         let mut late = vec![false; both.specs.len()];
         both.inputs[inputs..cotangents].iter().for_each(|v| late[v.index()] = true);
@@ -206,7 +206,7 @@ impl Joined<'_> {
                 e.outputs.iter().for_each(|v| late[v.index()] = true);
             }
         }
-        Joined {
+        JoinedIteration {
             both,
             definitions: both.definitions(),
             late,
@@ -229,7 +229,7 @@ impl Joined<'_> {
     }
 
     /// Shared matrices whose gradient is a product of values of the iteration, with its factors.
-    fn hoisted(&self, gradients: &[(usize, Var)]) -> Vec<(usize, [Seen; 2])> {
+    fn hoisted(&self, gradients: &[(usize, Var)]) -> Vec<(usize, [ViewedVar; 2])> {
         let turns_value = |v: Var| match (self.definitions[v.index()], self.places.get(&v)) {
             (None, Some(&i)) => (self.shared..self.cotangents).contains(&i),
             (None, None) => false,
@@ -257,7 +257,7 @@ impl Joined<'_> {
     fn kept_and_needed(
         &self,
         inside: &[(usize, Var)],
-        hoisted: &[(usize, [Seen; 2])],
+        hoisted: &[(usize, [ViewedVar; 2])],
     ) -> (Vec<Var>, Vec<bool>) {
         let mut kept: Vec<Var> = Vec::new();
         let mut needed = vec![false; self.both.equations.len()];
@@ -344,7 +344,7 @@ impl Joined<'_> {
 fn with_products(
     mut backward: Program,
     stacks: Stacks,
-    hoisted: Vec<(usize, [Seen; 2])>,
+    hoisted: Vec<(usize, [ViewedVar; 2])>,
 ) -> (Program, Vec<DeferredProduct>) {
     let Stacks { given, mut made, first } = stacks;
     let mut stack_of = |v: Var| match given.iter().position(|&g| g == v) {
@@ -367,10 +367,10 @@ fn with_products(
 }
 
 /// A variable, and views of it.
-type Seen = (Var, Vec<View>);
+type ViewedVar = (Var, Vec<View>);
 
 /// The variable that this one is a view of, and the chain of views from there to it.
-fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Seen {
+fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> ViewedVar {
     let (mut v, mut views) = (v, Vec::new());
     while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {
         let Op::View(view) = &e.op else { break };

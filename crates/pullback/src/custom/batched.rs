@@ -4,8 +4,8 @@
 use super::call::{body, plain};
 use super::differences::index_of;
 use super::reverse::specs;
-use super::rule::{Handle, OperandRole, Rule, handle};
-use super::rule_check::{Later, PendingCheck, sampled};
+use super::rule::{OperandRole, Rule, RuleHandle, handle};
+use super::rule_check::{DeferredCheck, PendingCheck, sampled};
 use crate::apply::apply_all;
 use crate::batch::flow::batch_program;
 use crate::batch::{BatchedValue, BatchedValues};
@@ -34,7 +34,7 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
     let mut rows: Vec<bool> = examples.iter().map(|x| x.batched).collect();
     let mut values: Vec<Tensor> = examples.iter().map(|x| x.value.clone()).collect();
     let pending = handle(custom).rule().pending().cloned().unwrap_or_default();
-    let check = (Ends { rows: rows.clone(), n }).check(&pending, &[&values]);
+    let check = (EndExamples { rows: rows.clone(), n }).check(&pending, &[&values]);
     fail::or_raise(check.map_err(|e| e.at(at)));
     let work = match (custom.work(), body(op)) {
         (_, Some(body)) => {
@@ -50,12 +50,14 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
                 true => {
                     values = examples.iter().map(|x| x.spread(n)).collect();
                     rows.fill(true);
-                    let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
+                    let each =
+                        PerExampleKernel { name: custom.name(), kernel, rows: rows.clone(), n };
                     fail::or_raise(each.agrees(&values, results, &pending).map_err(|e| e.at(at)));
                     Work::Kernel { kernel: each.kernel, results }
                 }
                 false => {
-                    let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
+                    let each =
+                        PerExampleKernel { name: custom.name(), kernel, rows: rows.clone(), n };
                     Work::Kernel { kernel: Arc::new(each), results }
                 }
             }
@@ -64,29 +66,28 @@ pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValu
             fail::raise(Error::argument(custom.name(), "cannot run again").at(at))
         }
     };
-    let ends = Ends { rows: rows.clone(), n };
+    let ends = EndExamples { rows: rows.clone(), n };
     let pending = PendingCheck {
         opened: pending.opened.clone(),
         nonlinear: pending.nonlinear,
-        later: pending
-            .later
-            .is_some()
-            .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&pending, points)) }),
+        later: pending.later.is_some().then(|| -> Arc<DeferredCheck> {
+            Arc::new(move |points| ends.check(&pending, points))
+        }),
         ..PendingCheck::default()
     };
-    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, pending }));
+    let rule = RuleHandle(Box::new(BatchedRule { one: custom.clone(), rows, n, pending }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
     let made = mode::with_line(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
     made.into_iter().map(BatchedValue::batched).collect()
 }
 
 /// How the first and the last example are taken out.
-struct Ends {
+struct EndExamples {
     rows: Vec<bool>,
     n: usize,
 }
 
-impl Ends {
+impl EndExamples {
     /// Checks the rule at both, where there are examples and values are known.
     fn check(&self, pending: &PendingCheck, points: &[&[Tensor]]) -> Result<()> {
         let known = |values: &&&[Tensor]| self.n > 0 && values.iter().all(trace::knows);
@@ -111,7 +112,7 @@ impl Ends {
 }
 
 /// A kernel, once for each example.
-struct Each {
+struct PerExampleKernel {
     name: &'static str,
     kernel: Arc<dyn Kernel>,
     /// Which operands have a row for each example.
@@ -119,7 +120,7 @@ struct Each {
     n: usize,
 }
 
-impl Each {
+impl PerExampleKernel {
     /// Whether a kernel that claims to accept leading axes gives the same results as one call per
     /// example: checked once for given specs, at the values of this call where they are known.
     fn agrees(&self, values: &[Tensor], results: usize, pending: &PendingCheck) -> Result<()> {
@@ -141,7 +142,8 @@ impl Each {
             };
             trace::computing(|| mode::set_recording(false, run))
         };
-        let one_by_one = Each { kernel: self.kernel.clone(), rows: self.rows.clone(), ..*self };
+        let one_by_one =
+            PerExampleKernel { kernel: self.kernel.clone(), rows: self.rows.clone(), ..*self };
         let (at_once, wanted) = (run(self.kernel.clone())?, run(Arc::new(one_by_one))?);
         for (k, (given, wanted)) in at_once.iter().zip(&wanted).enumerate() {
             if given.spec() != wanted.spec() {
@@ -177,7 +179,7 @@ fn example(spec: &Spec) -> Spec {
     spec.with_shape(&spec.shape[1..])
 }
 
-impl Kernel for Each {
+impl Kernel for PerExampleKernel {
     fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         let mut given = Vec::new();
         for (i, &spec) in inputs.iter().enumerate() {
@@ -251,7 +253,7 @@ impl Kernel for Each {
 }
 
 /// The rule of one example, for many.
-struct Batched {
+struct BatchedRule {
     one: Arc<Custom>,
     /// Which operands have a row for each example; every result has.
     rows: Vec<bool>,
@@ -259,7 +261,7 @@ struct Batched {
     pending: PendingCheck,
 }
 
-impl Batched {
+impl BatchedRule {
     fn axis(&self, operand: usize) -> Option<isize> {
         self.rows.get(operand).copied().unwrap_or(false).then_some(0)
     }
@@ -317,7 +319,7 @@ impl Batched {
     }
 }
 
-impl Rule for Batched {
+impl Rule for BatchedRule {
     fn keeps(&self, val: Val) -> bool {
         match val {
             Val::In(i) if i >= self.rows.len() => false,
@@ -427,7 +429,12 @@ mod tests {
 
     #[test]
     fn each_example_is_a_launch_at_its_rows() {
-        let each = Each { name: "k", kernel: Arc::new(Lengths), rows: vec![true, false], n: 3 };
+        let each = PerExampleKernel {
+            name: "k",
+            kernel: Arc::new(Lengths),
+            rows: vec![true, false],
+            n: 3,
+        };
         let (x, shared) = (Spec::cpu(DType::F32, [3, 5]), Spec::cpu(DType::F64, [7]));
         let y = each.infer(&[&x, &shared]).unwrap();
         let launches = each.launches(&[&x, &shared], &[&y[0]]).unwrap().unwrap();

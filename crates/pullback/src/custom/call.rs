@@ -1,6 +1,6 @@
 //! How a function becomes a node of the tape, or an equation of a program.
 
-use super::rule::{Handle, OperandRole, Rule, captured};
+use super::rule::{OperandRole, Rule, RuleHandle, captured};
 use super::rule_check::PendingCheck;
 use crate::apply::{Operands, apply_all};
 use crate::rule::{Grad, Tensors};
@@ -35,7 +35,7 @@ pub(super) fn plain(x: &Tensor) -> Tensor {
 
 /// A residual: where backward finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Residual {
+pub(super) enum ResidualSource {
     /// It is an operand.
     Input(usize),
     /// It is a result of the op: one of the function's, or one added for this.
@@ -43,7 +43,7 @@ pub(super) enum Residual {
 }
 
 /// How the residuals other than arguments and results are recomputed, with their history.
-pub(super) enum Again {
+pub(super) enum ResidualRecompute {
     /// By the function, which is given the same keys for what it draws.
     Function(Vec<Key>),
     /// By the body, whose last results they are.
@@ -60,8 +60,8 @@ pub(super) struct CustomCall {
     /// Of each operand that was captured, whether results depend on it.
     pub captured: Vec<bool>,
     /// Of each residual.
-    pub residuals: Vec<Residual>,
-    pub again: Again,
+    pub residuals: Vec<ResidualSource>,
+    pub again: ResidualRecompute,
     /// Those the function ran with: its rule runs with them too.
     pub conventions: Conventions,
     /// The dtype state of the function's call. The dtypes of its rule follow from arguments and
@@ -132,11 +132,11 @@ fn eager(
     }
     let mut places = Vec::new();
     for r in &residuals {
-        let input = inside.iter().position(|x| x.is_same(r)).map(Residual::Input);
-        let output = || ys.iter().position(|y| y.is_same(r)).map(Residual::Output);
+        let input = inside.iter().position(|x| x.is_same(r)).map(ResidualSource::Input);
+        let output = || ys.iter().position(|y| y.is_same(r)).map(ResidualSource::Output);
         places.push(input.or_else(output).unwrap_or_else(|| {
             outs.push(r.alias(History::None, Tangents::new()));
-            Residual::Output(outs.len() - 1)
+            ResidualSource::Output(outs.len() - 1)
         }));
     }
     let call = CustomCall {
@@ -145,13 +145,13 @@ fn eager(
         results: ys.len(),
         captured: Vec::new(),
         residuals: places,
-        again: Again::Function(keys),
+        again: ResidualRecompute::Function(keys),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
         pending: None,
     };
     let work = Work::Done(outs.len());
-    let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
+    let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(RuleHandle(rule(call))))));
     let row = ops::row(&op);
     let inputs: Vec<&Tensor> = arguments.iter().collect();
     record(&op, &row, &inputs, &mut states, &mut outs, at);
@@ -177,11 +177,11 @@ fn traced(
     let residuals = program.outputs.split_off(results);
     let mut places = Vec::new();
     for r in residuals {
-        let input = program.inputs.iter().position(|&v| v == r).map(Residual::Input);
-        let output = program.outputs.iter().position(|&v| v == r).map(Residual::Output);
+        let input = program.inputs.iter().position(|&v| v == r).map(ResidualSource::Input);
+        let output = program.outputs.iter().position(|&v| v == r).map(ResidualSource::Output);
         places.push(input.or(output).unwrap_or_else(|| {
             program.outputs.push(r);
-            Residual::Output(program.outputs.len() - 1)
+            ResidualSource::Output(program.outputs.len() - 1)
         }));
     }
     let body = program.renumbered();
@@ -192,12 +192,12 @@ fn traced(
         results,
         captured: captured.collect(),
         residuals: places,
-        again: Again::Body(body.clone()),
+        again: ResidualRecompute::Body(body.clone()),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
         pending: Some(PendingCheck { arguments: Some(arguments.len()), ..pending }),
     };
-    let handle = Arc::new(Handle(rule(call)));
+    let handle = Arc::new(RuleHandle(rule(call)));
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(captures.iter().map(|c| &c.tensor)).collect();

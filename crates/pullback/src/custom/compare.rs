@@ -10,11 +10,11 @@
 //! 4. The gradient in the dtype of the argument is compared with that in `f64`.
 //!
 //! All in `f64`, where the function takes it; otherwise in its own dtype, with the wider tolerances
-//! of [`Precision`].
+//! of [`DifferenceTolerance`].
 //!
 //! Where kinks or rounding mask the derivative, the check moves to a nearby point and uses sparse
 //! directions, which few kinks are near to. A result that is not finite is ignored. Where no
-//! comparison is possible, the outcome is [`Outcome::Inconclusive`].
+//! comparison is possible, the outcome is [`CheckOutcome::Inconclusive`].
 //!
 //! A rule that fits is checked at one more point nearby: at zeros, a common starting value, too
 //! many formulas agree. A check there may be inconclusive (the function may not be defined), but a
@@ -23,7 +23,9 @@
 //! A correct rule costs some dozens of runs, however large the argument is. A single wrong entry
 //! among n is seen if it is off by more than about √n/10⁵ of what is usual there.
 
-use super::differences::{Given, Point, Precision, Reach, Verdict, index_of, verdict};
+use super::differences::{
+    ClaimedDerivative, DifferenceTolerance, FlatArgument, StepScale, Verdict, index_of, verdict,
+};
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
 
 /// A function on the leaves of its argument and of its result, differentiated by its rule.
@@ -31,7 +33,7 @@ pub(super) type LeavesFn<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
 
 /// The outcome of a check that finds nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CheckOutcome {
     Fits,
     /// Inconclusive, for this reason.
     Inconclusive(&'static str),
@@ -54,27 +56,27 @@ pub(super) fn compare(
     relative: Option<f64>,
     x: &[Tensor],
     f: &LeavesFn,
-) -> Result<Outcome> {
+) -> Result<CheckOutcome> {
     let is_narrow = |x: &Tensor| x.dtype().is_float() && x.dtype() != DType::F64;
-    let coarse = |dtype: &DType| Precision::of(*dtype).relative;
+    let coarse = |dtype: &DType| DifferenceTolerance::of(*dtype).relative;
     let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype);
     let narrow = narrow.max_by(|a, b| coarse(a).total_cmp(&coarse(b)));
-    let with = |precision: Precision| {
+    let with = |precision: DifferenceTolerance| {
         // A tolerance tighter than a narrow dtype allows is widened to what it allows.
         let least = if precision.rounding < 1e-9 { 0.0 } else { precision.relative };
         let relative = relative.map_or(precision.relative, |r| r.max(least));
-        Checker { name, f, precision: Precision { relative, ..precision } }
+        Checker { name, f, precision: DifferenceTolerance { relative, ..precision } }
     };
-    let Some(dtype) = narrow else { return with(Precision::F64).run(x) };
+    let Some(dtype) = narrow else { return with(DifferenceTolerance::F64).run(x) };
     let wide: Vec<Tensor> =
         x.iter().map(|x| if is_narrow(x) { x.cast(DType::F64) } else { x.clone() }).collect();
     match fail::catch(|| takes_f64(f, &wide)) {
         Ok(true) => {
-            let said = with(Precision::F64).run(&wide)?;
-            with(Precision::of(dtype)).narrow(x, &wide)?;
+            let said = with(DifferenceTolerance::F64).run(&wide)?;
+            with(DifferenceTolerance::of(dtype)).narrow(x, &wide)?;
             Ok(said)
         }
-        Ok(false) | Err(_) => with(Precision::of(dtype)).run(x),
+        Ok(false) | Err(_) => with(DifferenceTolerance::of(dtype)).run(x),
     }
 }
 
@@ -89,7 +91,7 @@ fn takes_f64(f: &LeavesFn, x: &[Tensor]) -> bool {
 struct Checker<'a> {
     name: &'static str,
     f: &'a LeavesFn<'a>,
-    precision: Precision,
+    precision: DifferenceTolerance,
 }
 
 /// A derivative to compare: of which order, of what, weighted by what, and the derivative itself.
@@ -111,16 +113,16 @@ struct DirectionOutcome {
 }
 
 impl Checker<'_> {
-    fn run(&self, x: &[Tensor]) -> Result<Outcome> {
+    fn run(&self, x: &[Tensor]) -> Result<CheckOutcome> {
         let y = (self.f)(x);
         let smooth = y.iter().any(|y| y.dtype().is_float() && !y.is_empty());
-        if Point::of(x).count() == 0 || !smooth {
-            return Ok(Outcome::Fits);
+        if FlatArgument::of(x).count() == 0 || !smooth {
+            return Ok(CheckOutcome::Fits);
         }
         self.repeats(&y, &(self.f)(x))?;
         let finite: Vec<bool> = y.iter().flat_map(values).map(f64::is_finite).collect();
         if !finite.contains(&true) {
-            return Ok(Outcome::Inconclusive("its results were not finite at its first use"));
+            return Ok(CheckOutcome::Inconclusive("its results were not finite at its first use"));
         }
         let partial = finite.contains(&false);
         let cotangents = where_finite(random_like(&y, 1), &y);
@@ -153,10 +155,12 @@ impl Checker<'_> {
             partial,
         };
         match (said, self.holds(&claim, x)?) {
-            (Outcome::Fits, Outcome::Inconclusive(why)) if why.contains("kinks") => {
-                Ok(Outcome::Inconclusive("its second derivative hit kinks at every sampled point"))
+            (CheckOutcome::Fits, CheckOutcome::Inconclusive(why)) if why.contains("kinks") => {
+                Ok(CheckOutcome::Inconclusive(
+                    "its second derivative hit kinks at every sampled point",
+                ))
             }
-            (Outcome::Fits, Outcome::Inconclusive(_)) => Ok(Outcome::Inconclusive(
+            (CheckOutcome::Fits, CheckOutcome::Inconclusive(_)) => Ok(CheckOutcome::Inconclusive(
                 "rounding hides its second derivative at every sampled point",
             )),
             (said, _) => Ok(said),
@@ -182,8 +186,9 @@ impl Checker<'_> {
     }
 
     /// Compares a derivative with differences.
-    fn holds(&self, claim: &DerivativeUnderTest, x: &[Tensor]) -> Result<Outcome> {
-        let directions = |attempt: u64| Direction::all(&Point::of(x), claim.order, attempt);
+    fn holds(&self, claim: &DerivativeUnderTest, x: &[Tensor]) -> Result<CheckOutcome> {
+        let directions =
+            |attempt: u64| CheckDirection::all(&FlatArgument::of(x), claim.order, attempt);
         let mut met_kinks = false;
         let mut place = x.to_vec();
         for attempt in 0..=TRIES {
@@ -192,12 +197,12 @@ impl Checker<'_> {
                 if attempt == 0 && claim.order == 1 {
                     self.nearby(claim, x)?;
                 }
-                return Ok(Outcome::Fits);
+                return Ok(CheckOutcome::Fits);
             }
             met_kinks |= found.kinks;
             place = self.elsewhere(x, attempt);
         }
-        Ok(Outcome::Inconclusive(match met_kinks {
+        Ok(CheckOutcome::Inconclusive(match met_kinks {
             true => "it hit kinks at every sampled point at its first use",
             false => "rounding hides its derivative at every sampled point at its first use",
         }))
@@ -208,27 +213,32 @@ impl Checker<'_> {
         &self,
         claim: &DerivativeUnderTest,
         x: &[Tensor],
-        directions: Vec<Direction>,
+        directions: Vec<CheckDirection>,
     ) -> Result<DirectionOutcome> {
-        let point = Point::of(x);
+        let point = FlatArgument::of(x);
         let terms = |x: &[Tensor]| weighted(&(claim.of)(x), claim.weights);
         let gradient = point.list(&(claim.derivative)(x));
         let at = point.list(x);
         let middle = terms(x);
-        let reaches = [Reach::OfEach, Reach::Even].map(|r| point.reach(r, self.precision));
+        let reaches = [StepScale::OfEach, StepScale::Even].map(|r| point.reach(r, self.precision));
         let line = |d: &[f64]| {
             let along = |t: f64| terms(&point.moved(d, t));
             let parts =
                 d.iter().zip(&gradient).zip(&at).filter(|((d, g), _)| **d != 0.0 && g.is_finite());
             let input = parts.fold(0.0, |sum: f64, ((_, g), x)| sum.hypot(g * x));
-            verdict(self.precision, &along, &middle, Given { value: inner(&gradient, d), input })
+            verdict(
+                self.precision,
+                &along,
+                &middle,
+                ClaimedDerivative { value: inner(&gradient, d), input },
+            )
         };
         let mut found = DirectionOutcome::default();
         let mut worst: Option<(usize, f64)> = None;
         for place in directions {
             // For single entries the worst is reported; for other directions the first mismatch is
             // enough.
-            if worst.is_some() && !matches!(place, Direction::Entry(_)) {
+            if worst.is_some() && !matches!(place, CheckDirection::Entry(_)) {
                 break;
             }
             let numbers = place.numbers(&point);
@@ -274,7 +284,7 @@ impl Checker<'_> {
     /// Checks a rule that fits at one more point where its function is defined.
     fn nearby(&self, claim: &DerivativeUnderTest, x: &[Tensor]) -> Result<()> {
         let place = self.nearby_point(x);
-        let directions = || (0..2).map(|k| Direction::Scattered(usize::MAX, 31 + k)).collect();
+        let directions = || (0..2).map(|k| CheckDirection::Scattered(usize::MAX, 31 + k)).collect();
         let look =
             || match weighted(&(claim.of)(&place), claim.weights).iter().all(|v| v.is_finite()) {
                 true => self.along(claim, &place, directions()).map(|_| ()),
@@ -286,14 +296,14 @@ impl Checker<'_> {
 
     /// A point so near that signs stay, but for zeros, which become positive.
     fn nearby_point(&self, x: &[Tensor]) -> Vec<Tensor> {
-        let point = Point::of(x);
+        let point = FlatArgument::of(x);
         let by = point.list(&random_like(x, 7));
         let (at, part) = (point.list(x), (20.0 * self.precision.steps[0]).min(0.25));
         let step = |((x, by), reach): ((&f64, &f64), f64)| match *x == 0.0 {
             true => by.abs() * reach,
             false => by * reach,
         };
-        let reach = point.reach(Reach::OfEach, self.precision);
+        let reach = point.reach(StepScale::OfEach, self.precision);
         let d: Vec<f64> = at.iter().zip(&by).zip(reach).map(step).collect();
         point.moved(&d, part)
     }
@@ -313,7 +323,14 @@ impl Checker<'_> {
         x.iter().zip(&noise).map(moved).collect()
     }
 
-    fn wrong(&self, what: &str, at: &Point, flat: usize, expected: f64, given: f64) -> Error {
+    fn wrong(
+        &self,
+        what: &str,
+        at: &FlatArgument,
+        flat: usize,
+        expected: f64,
+        given: f64,
+    ) -> Error {
         let (leaf, index) = at.place(flat);
         let message = format!(
             "{what}: argument {leaf}, element {index:?}: expected {expected:?}, given {given:?}"
@@ -361,11 +378,11 @@ impl Checker<'_> {
         let Ok((given, results)) = fail::catch(|| gradients(x, &cotangents)) else {
             return Ok(());
         };
-        let point = Point::of(x);
+        let point = FlatArgument::of(x);
         let (expected, given) = (point.list(&expected), point.list(&given));
         // In 16 bits, and where results are beyond the range, gradients overflow too: loss scaling
         // handles that.
-        let overflows = self.precision.steps == Precision::HALF.steps
+        let overflows = self.precision.steps == DifferenceTolerance::HALF.steps
             || results.iter().flat_map(values).any(|y| !y.is_finite());
         for leaf in point.starts.windows(2).map(|w| w[0]..w[1]) {
             let counts =
@@ -374,7 +391,7 @@ impl Checker<'_> {
                 leaf.clone().filter(counts).map(|i| part(i).powi(2)).sum::<f64>().sqrt()
             };
             let off = norm(&|i| distance(expected[i], given[i]));
-            let Precision { relative, absolute, .. } = self.precision;
+            let DifferenceTolerance { relative, absolute, .. } = self.precision;
             if off <= absolute + relative * norm(&|i| expected[i]) {
                 continue;
             }
@@ -391,7 +408,7 @@ impl Checker<'_> {
 }
 
 /// A direction to differentiate along.
-enum Direction {
+enum CheckDirection {
     /// Along one number.
     Entry(usize),
     /// At this many numbers.
@@ -400,13 +417,13 @@ enum Direction {
     Leaves(Vec<usize>, u64),
 }
 
-impl Direction {
+impl CheckDirection {
     /// At each entry of small leaves, at groups of the others, at all.
-    fn all(at: &Point, order: usize, attempt: u64) -> Vec<Direction> {
+    fn all(at: &FlatArgument, order: usize, attempt: u64) -> Vec<CheckDirection> {
         let count = at.count();
         if attempt > 0 && (count > SMALL || order > 1) {
             return (0..3)
-                .map(|k| Direction::Scattered(MOVED_ELEMENTS, 97 * attempt + k))
+                .map(|k| CheckDirection::Scattered(MOVED_ELEMENTS, 97 * attempt + k))
                 .collect();
         }
         let mut all = Vec::new();
@@ -416,7 +433,7 @@ impl Direction {
             match order == 1 && w[1] - w[0] <= left {
                 true => {
                     left -= w[1] - w[0];
-                    all.extend((w[0]..w[1]).map(Direction::Entry));
+                    all.extend((w[0]..w[1]).map(CheckDirection::Entry));
                 }
                 false => large.push(k),
             }
@@ -424,10 +441,10 @@ impl Direction {
         if large.is_empty() {
             return all;
         }
-        all.extend((0..3).map(|k| Direction::Scattered(count, k)));
+        all.extend((0..3).map(|k| CheckDirection::Scattered(count, k)));
         if at.floats.len() > 1 {
             let groups = large.chunks(large.len().div_ceil(GROUPS)).zip(50..);
-            all.extend(groups.map(|(group, seed)| Direction::Leaves(group.to_vec(), seed)));
+            all.extend(groups.map(|(group, seed)| CheckDirection::Leaves(group.to_vec(), seed)));
         }
         all
     }
@@ -436,21 +453,21 @@ impl Direction {
     /// of many.
     fn is_even(&self) -> bool {
         match self {
-            Direction::Entry(_) => false,
-            Direction::Scattered(_, seed) | Direction::Leaves(_, seed) => seed % 2 == 1,
+            CheckDirection::Entry(_) => false,
+            CheckDirection::Scattered(_, seed) | CheckDirection::Leaves(_, seed) => seed % 2 == 1,
         }
     }
 
-    fn numbers(&self, at: &Point) -> Vec<f64> {
+    fn numbers(&self, at: &FlatArgument) -> Vec<f64> {
         let count = at.count();
         match self {
-            Direction::Entry(flat) => {
+            CheckDirection::Entry(flat) => {
                 let mut unit = vec![0.0; count];
                 unit[*flat] = 1.0;
                 unit
             }
-            Direction::Scattered(support, seed) => scattered(count, *support, *seed),
-            Direction::Leaves(group, seed) => {
+            CheckDirection::Scattered(support, seed) => scattered(count, *support, *seed),
+            CheckDirection::Leaves(group, seed) => {
                 let mut d = scattered(count, count, *seed);
                 for k in (0..at.floats.len()).filter(|k| !group.contains(k)) {
                     d[at.starts[k]..at.starts[k + 1]].fill(0.0);

@@ -9,8 +9,9 @@
 //! # How far to move
 //!
 //! A step of a thousandth is negligible relative to 10³⁰ and huge relative to 10⁻⁵. So each number
-//! is perturbed relative to its magnitude ([`Reach::OfEach`]); where that is inconclusive, because
-//! the function has a scale of its own, by the same amount as all others ([`Reach::Even`]).
+//! is perturbed relative to its magnitude ([`StepScale::OfEach`]); where that is inconclusive,
+//! because the function has a scale of its own, by the same amount as all others
+//! ([`StepScale::Even`]).
 //!
 //! # What rounding hides
 //!
@@ -22,7 +23,7 @@ use crate::{DType, Tensor};
 
 /// How exact differences can be.
 #[derive(Clone, Copy)]
-pub(super) struct Precision {
+pub(super) struct DifferenceTolerance {
     /// Steps, from the largest.
     pub steps: &'static [f64],
     pub relative: f64,
@@ -33,18 +34,18 @@ pub(super) struct Precision {
 }
 
 #[rustfmt::skip]
-impl Precision {
-    pub const F64: Precision = Precision { steps: &[1e-3, 1e-4, 1e-5, 1e-6], relative: 1e-5, absolute: 1e-7, rounding: 8e-15 };
-    pub const F32: Precision = Precision { steps: &[1e-2, 3e-3], relative: 2e-2, absolute: 1e-3, rounding: 1e-6 };
-    pub const HALF: Precision = Precision { steps: &[0.25, 0.125], relative: 0.2, absolute: 0.1, rounding: 8e-3 };
+impl DifferenceTolerance {
+    pub const F64: DifferenceTolerance = DifferenceTolerance { steps: &[1e-3, 1e-4, 1e-5, 1e-6], relative: 1e-5, absolute: 1e-7, rounding: 8e-15 };
+    pub const F32: DifferenceTolerance = DifferenceTolerance { steps: &[1e-2, 3e-3], relative: 2e-2, absolute: 1e-3, rounding: 1e-6 };
+    pub const HALF: DifferenceTolerance = DifferenceTolerance { steps: &[0.25, 0.125], relative: 0.2, absolute: 0.1, rounding: 8e-3 };
 }
 
-impl Precision {
-    pub fn of(dtype: DType) -> Precision {
+impl DifferenceTolerance {
+    pub fn of(dtype: DType) -> DifferenceTolerance {
         match dtype {
-            DType::F32 => Precision::F32,
-            DType::BF16 | DType::F16 => Precision::HALF,
-            _ => Precision::F64,
+            DType::F32 => DifferenceTolerance::F32,
+            DType::BF16 | DType::F16 => DifferenceTolerance::HALF,
+            _ => DifferenceTolerance::F64,
         }
     }
 }
@@ -62,7 +63,7 @@ pub(super) enum Verdict {
 
 /// A claimed derivative.
 #[derive(Clone, Copy)]
-pub(super) struct Given {
+pub(super) struct ClaimedDerivative {
     pub value: f64,
     /// What it would change by if the numbers that move changed by themselves: their rounding is
     /// seen through this.
@@ -72,13 +73,13 @@ pub(super) struct Given {
 /// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are compared one by one:
 /// large terms that do not move add no rounding error.
 pub(super) fn verdict(
-    precision: Precision,
+    precision: DifferenceTolerance,
     terms: &dyn Fn(f64) -> Vec<f64>,
     middle: &[f64],
-    given: Given,
+    given: ClaimedDerivative,
 ) -> Verdict {
-    let Precision { steps, relative, rounding, .. } = precision;
-    let Given { value: given, input } = given;
+    let DifferenceTolerance { steps, relative, rounding, .. } = precision;
+    let ClaimedDerivative { value: given, input } = given;
     let mut verdict = Verdict::Hidden;
     // The difference of the step before, and its rounding.
     let mut before: Option<(f64, f64)> = None;
@@ -138,7 +139,7 @@ pub(super) fn verdict(
 
 /// How far numbers move along a direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum StepScale {
     /// By a part of themselves.
     OfEach,
     /// All by the same amount; those that are too large to be moved by so little stay.
@@ -146,7 +147,7 @@ pub(super) enum Reach {
 }
 
 /// An argument whose floats are one list of numbers.
-pub(super) struct Point<'a> {
+pub(super) struct FlatArgument<'a> {
     pub x: &'a [Tensor],
     /// Which leaves are floats.
     pub floats: Vec<usize>,
@@ -154,12 +155,12 @@ pub(super) struct Point<'a> {
     pub starts: Vec<usize>,
 }
 
-impl<'a> Point<'a> {
-    pub fn of(x: &'a [Tensor]) -> Point<'a> {
+impl<'a> FlatArgument<'a> {
+    pub fn of(x: &'a [Tensor]) -> FlatArgument<'a> {
         let floats: Vec<usize> = (0..x.len()).filter(|&i| x[i].dtype().is_float()).collect();
         let mut starts = vec![0];
         floats.iter().for_each(|&i| starts.push(starts[starts.len() - 1] + x[i].len()));
-        Point { x, floats, starts }
+        FlatArgument { x, floats, starts }
     }
 
     /// How many numbers there are.
@@ -168,8 +169,8 @@ impl<'a> Point<'a> {
     }
 
     /// For each number how much a step of one moves it. One that is not finite stays.
-    pub fn reach(&self, reach: Reach, precision: Precision) -> Vec<f64> {
-        let Precision { steps, relative, rounding, .. } = precision;
+    pub fn reach(&self, reach: StepScale, precision: DifferenceTolerance) -> Vec<f64> {
+        let DifferenceTolerance { steps, relative, rounding, .. } = precision;
         let largest = relative * steps[0] / rounding;
         let mut all = Vec::with_capacity(self.count());
         for &i in &self.floats {
@@ -179,10 +180,10 @@ impl<'a> Point<'a> {
             let zero = if most == 0.0 { 1.0 } else { most.min(1.0) };
             all.extend(sizes.into_iter().map(|size| match reach {
                 _ if !size.is_finite() => 0.0,
-                Reach::OfEach if size == 0.0 => zero,
-                Reach::OfEach => size,
-                Reach::Even if size > largest => 0.0,
-                Reach::Even => 1.0,
+                StepScale::OfEach if size == 0.0 => zero,
+                StepScale::OfEach => size,
+                StepScale::Even if size > largest => 0.0,
+                StepScale::Even => 1.0,
             }));
         }
         all

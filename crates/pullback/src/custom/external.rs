@@ -3,7 +3,7 @@
 use super::external_rule::ExternalRule;
 use super::host::{HostInput, HostOutput};
 use super::memo::Site;
-use super::rule::Handle;
+use super::rule::RuleHandle;
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
 use crate::backend::CudaKernel;
@@ -510,7 +510,7 @@ impl External {
         }
         let kernel: Arc<dyn Kernel> = Arc::new(code);
         let custom = |pending: PendingCheck| {
-            let rule = Handle(Box::new(ExternalRule(self.op.clone(), pending)));
+            let rule = RuleHandle(Box::new(ExternalRule(self.op.clone(), pending)));
             let work = Work::Kernel { kernel: kernel.clone(), results };
             Arc::new(Custom::new(self.op.name(), work, Arc::new(rule)))
         };

@@ -22,10 +22,10 @@ pub struct CustomJvp<T, Y> {
 struct JvpFunction<T, Y> {
     name: &'static str,
     run: Box<dyn Fn(&T) -> Y + Send + Sync>,
-    jvp: Box<DerivativeFn<T, Y>>,
+    jvp: Box<JvpFn<T, Y>>,
 }
 
-type DerivativeFn<T, Y> = dyn Fn(&T, &T) -> Y + Send + Sync;
+type JvpFn<T, Y> = dyn Fn(&T, &T) -> Y + Send + Sync;
 
 /// A function whose derivative along a direction is given: `jvp(x, t)`, a linear map of `t`.
 /// Reverse mode is its transpose, so a rule that is written once gives both.

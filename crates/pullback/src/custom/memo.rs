@@ -35,17 +35,17 @@ impl Site {
 
 /// What a rule has passed for.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Passed {
+pub(super) struct PassedCheck {
     specs: Vec<Spec>,
     structure: String,
     /// At values that it was called with; otherwise at sampled ones.
     known: bool,
 }
 
-impl Passed {
-    pub fn new(x: &[Tensor], structure: &str, known: bool) -> Passed {
+impl PassedCheck {
+    pub fn new(x: &[Tensor], structure: &str, known: bool) -> PassedCheck {
         let specs = x.iter().map(|x| x.spec().clone()).collect();
-        Passed { specs, structure: structure.to_string(), known }
+        PassedCheck { specs, structure: structure.to_string(), known }
     }
 
     /// Whether a call with this argument passes too. A rule that passed with values also passes
@@ -66,20 +66,20 @@ pub(super) fn digest(x: &[Tensor], structure: &str) -> u64 {
 }
 
 /// How many objects have passed, by line and by what for.
-static PASSED: Mutex<Option<FxHashMap<(Site, Passed), usize>>> = Mutex::new(None);
+static PASSED: Mutex<Option<FxHashMap<(Site, PassedCheck), usize>>> = Mutex::new(None);
 
 /// Whether a rule has passed.
-pub(super) fn has_passed(site: &Site, passed: &Passed) -> bool {
+pub(super) fn has_passed(site: &Site, passed: &PassedCheck) -> bool {
     let held = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     let count = |known: bool| {
-        let key = (site.clone(), Passed { known, ..passed.clone() });
+        let key = (site.clone(), PassedCheck { known, ..passed.clone() });
         held.as_ref().and_then(|all| all.get(&key)).copied().unwrap_or(0)
     };
     let enough = if site.captures { OBJECTS } else { 1 };
     count(true).max(if passed.known { 0 } else { count(false) }) >= enough
 }
 
-pub(super) fn note_passed(site: &Site, passed: Passed) {
+pub(super) fn note_passed(site: &Site, passed: PassedCheck) {
     let mut held = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
     *held.get_or_insert_default().entry((site.clone(), passed)).or_default() += 1;
 }
@@ -97,14 +97,14 @@ pub struct UncheckedRule {
     pub calls: u64,
 }
 
-pub(crate) struct Opened {
+pub(crate) struct UncheckedUse {
     name: &'static str,
     at: Line,
     reason: &'static str,
     calls: AtomicU64,
 }
 
-impl Opened {
+impl UncheckedUse {
     pub fn count(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
@@ -119,16 +119,16 @@ impl Opened {
     }
 }
 
-static OPENED: Mutex<Vec<Arc<Opened>>> = Mutex::new(Vec::new());
+static OPENED: Mutex<Vec<Arc<UncheckedUse>>> = Mutex::new(Vec::new());
 
 /// The entry for a rule that skips its check.
-pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<Opened> {
+pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<UncheckedUse> {
     let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = |o: &&Arc<Opened>| o.name == name && o.at == at && o.reason == reason;
+    let same = |o: &&Arc<UncheckedUse>| o.name == name && o.at == at && o.reason == reason;
     if let Some(known) = all.iter().find(same) {
         return known.clone();
     }
-    let new = Arc::new(Opened { name, at, reason, calls: AtomicU64::new(0) });
+    let new = Arc::new(UncheckedUse { name, at, reason, calls: AtomicU64::new(0) });
     all.push(new.clone());
     new
 }

@@ -60,5 +60,5 @@ pub(crate) use programs::{check_at, unchecked_in};
 pub(crate) use reverse::without_values;
 pub use reverse::{CustomVjp, custom_vjp};
 pub(crate) use rule::{
-    Handle, OperandRole, Rule, captured, captures, check_captured, handle, with_captures_cut,
+    OperandRole, Rule, RuleHandle, captured, captures, check_captured, handle, with_captures_cut,
 };

@@ -1,6 +1,6 @@
 //! [`custom_vjp`]: a function with its pullback.
 
-use super::call::{Again, CustomCall, Residual, call};
+use super::call::{CustomCall, ResidualRecompute, ResidualSource, call};
 use super::memo::Site;
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed, uncut};
 use super::rule_check::{PendingCheck, RuleCheck};
@@ -253,9 +253,9 @@ struct Reverse<T, Y, R> {
 
 impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     fn residuals(&self, ctx: &RuleContext) -> R {
-        let find = |place: &Residual| match *place {
-            Residual::Input(i) => ctx.x(i).clone(),
-            Residual::Output(k) => ctx.y(k).clone(),
+        let find = |place: &ResidualSource| match *place {
+            ResidualSource::Input(i) => ctx.x(i).clone(),
+            ResidualSource::Output(k) => ctx.y(k).clone(),
         };
         self.r.with_leaves(&self.call.residuals.iter().map(find).collect::<Vec<_>>())
     }
@@ -276,15 +276,14 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     /// The values that are kept besides arguments and results, from the operands.
     fn again(&self, operands: &[Tensor]) -> Vec<Tensor> {
         match &self.call.again {
-            Again::Body(body) => evaluate(body, operands).split_off(self.call.results),
-            Again::Function(keys) => {
+            ResidualRecompute::Body(body) => evaluate(body, operands).split_off(self.call.results),
+            ResidualRecompute::Function(keys) => {
                 let run = || {
                     let x = self.x.with_leaves(&operands[..self.call.arguments]);
                     let run = || (self.function.forward)(&x).1.leaves();
                     let run = || kinks::with_state(self.call.conventions, run);
                     let leaves = autocast::with_state(self.call.autocast, run);
-                    let kept =
-                        |p: &Residual| matches!(p, Residual::Output(k) if *k >= self.call.results);
+                    let kept = |p: &ResidualSource| matches!(p, ResidualSource::Output(k) if *k >= self.call.results);
                     let all = leaves.into_iter().zip(&self.call.residuals);
                     all.filter(|(_, place)| kept(place)).map(|(r, _)| r).collect()
                 };
@@ -302,7 +301,7 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
         self.call
             .residuals
             .iter()
-            .any(|p| matches!(p, Residual::Output(k) if *k >= self.call.results))
+            .any(|p| matches!(p, ResidualSource::Output(k) if *k >= self.call.results))
     }
 }
 
@@ -323,8 +322,10 @@ where
         match val {
             // The derivative of additional residuals is that of the function, which takes all
             // cotangents.
-            Val::In(i) => self.keeps_more() || self.call.residuals.contains(&Residual::Input(i)),
-            Val::Out(k) => self.call.residuals.contains(&Residual::Output(k)),
+            Val::In(i) => {
+                self.keeps_more() || self.call.residuals.contains(&ResidualSource::Input(i))
+            }
+            Val::Out(k) => self.call.residuals.contains(&ResidualSource::Output(k)),
         }
     }
 

@@ -47,11 +47,11 @@ pub(crate) enum OperandRole {
 }
 
 /// A rule, as an op carries it.
-pub(crate) struct Handle(pub Box<dyn Rule>);
+pub(crate) struct RuleHandle(pub Box<dyn Rule>);
 
 /// The rule of a custom op.
-pub(crate) fn handle(custom: &Custom) -> Arc<Handle> {
-    match custom.rule().clone().downcast::<Handle>() {
+pub(crate) fn handle(custom: &Custom) -> Arc<RuleHandle> {
+    match custom.rule().clone().downcast::<RuleHandle>() {
         Ok(handle) => handle,
         Err(_) => fail::raise(Error::new(
             ErrorKind::Program,
@@ -61,7 +61,7 @@ pub(crate) fn handle(custom: &Custom) -> Arc<Handle> {
     }
 }
 
-impl Handle {
+impl RuleHandle {
     pub fn rule(&self) -> &dyn Rule {
         &*self.0
     }

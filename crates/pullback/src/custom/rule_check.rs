@@ -18,8 +18,8 @@
 //! the program, when `vmap` has its examples) the rule is checked at these, once.
 
 use super::call::plain;
-use super::compare::{Outcome, compare};
-use super::memo::{self, Opened, Passed, Site};
+use super::compare::{CheckOutcome, compare};
+use super::memo::{self, PassedCheck, Site, UncheckedUse};
 use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
 use pullback_ir::{Line, with_tf32};
 use rustc_hash::FxHashMap;
@@ -34,7 +34,7 @@ pub(super) type SyncFn<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + Sync + 'a;
 #[derive(Clone)]
 pub(super) struct RuleCheck {
     site: Site,
-    opened: Option<Arc<Opened>>,
+    opened: Option<Arc<UncheckedUse>>,
     example: Option<Vec<Tensor>>,
     relative: Option<f64>,
     /// A rule of this library, which its tests check.
@@ -42,16 +42,16 @@ pub(super) struct RuleCheck {
     /// That the rule is linear in cotangents is known, also where it is not checked.
     linear: bool,
     /// What this object has passed for: a cache in front of the memo.
-    passed: Arc<Mutex<FxHashMap<u64, Vec<Passed>>>>,
+    passed: Arc<Mutex<FxHashMap<u64, Vec<PassedCheck>>>>,
 }
 
 /// The check that an op carries until values are known.
 #[derive(Clone, Default)]
 pub(crate) struct PendingCheck {
     /// Why it was not checked, if it was not.
-    pub opened: Option<Arc<Opened>>,
+    pub opened: Option<Arc<UncheckedUse>>,
     /// Checks the rule at values of the arguments, if that was not done yet.
-    pub later: Option<Arc<Later>>,
+    pub later: Option<Arc<DeferredCheck>>,
     /// How many operands are arguments, if not all are.
     pub arguments: Option<usize>,
     /// The specs for which its code is known to accept leading axes.
@@ -62,7 +62,7 @@ pub(crate) struct PendingCheck {
 }
 
 /// A check at several points, each a list of arguments.
-pub(crate) type Later = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
+pub(crate) type DeferredCheck = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
 
 impl PendingCheck {
     /// Checks the rule at each of these lists of operands, if that was not done yet.
@@ -157,17 +157,19 @@ impl RuleCheck {
         let held = || self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(x) = points.first() else { return Ok(()) };
         let digest = memo::digest(x, structure);
-        let holds = |all: &Vec<Passed>| all.iter().any(|p| p.holds_for(x, structure, known));
+        let holds = |all: &Vec<PassedCheck>| all.iter().any(|p| p.holds_for(x, structure, known));
         if held().get(&digest).is_some_and(holds) {
             return Ok(());
         }
-        let now = Passed::new(x, structure, known);
+        let now = PassedCheck::new(x, structure, known);
         if !memo::has_passed(&self.site, &now) {
             let mut said = Vec::new();
             for x in points {
                 said.push(self.check(x, known, at, f).map_err(|e| e.at(at))?);
             }
-            if let (Outcome::Inconclusive(why), false) = (said[0], said.contains(&Outcome::Fits)) {
+            if let (CheckOutcome::Inconclusive(why), false) =
+                (said[0], said.contains(&CheckOutcome::Fits))
+            {
                 memo::opened(self.site.name, at, why).count();
             }
             memo::note_passed(&self.site, now.clone());
@@ -176,7 +178,7 @@ impl RuleCheck {
         Ok(())
     }
 
-    fn check(&self, x: &[Tensor], known: bool, at: Line, f: &SyncFn) -> Result<Outcome> {
+    fn check(&self, x: &[Tensor], known: bool, at: Line, f: &SyncFn) -> Result<CheckOutcome> {
         let alone = || {
             let point: Vec<Tensor> = match (&self.example, known) {
                 (_, true) => x.iter().map(plain).collect(),

@@ -1,6 +1,6 @@
 //! [`fixed_point`]: the x with x = f(θ, x).
 
-use super::flat::{Flat, Map, Watch, known, norm, only_if, solving};
+use super::flat::{DependenceCheck, Flat, VectorFn, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, fail, linalg, mode, while_loop};
 use pullback_ir::Line;
@@ -196,9 +196,9 @@ impl FixedPoint {
         let flat = Arc::new(Flat::of("fixed_point", guess, at));
         let map = flat.map(f, theta);
         let step = map.clone();
-        let residual: Map = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
+        let residual: VectorFn = Arc::new(move |theta: &[Tensor], x: &Tensor| step(theta, x) - x);
         let options = *self;
-        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &DependenceCheck| {
             options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
         });
         solving(at, || {
@@ -215,10 +215,11 @@ impl FixedPoint {
             m => vec![guess.new_zeros([m, guess.len()]); 2],
         };
         // x, f(x), calls, and earlier x with their residuals.
-        type State = (Tensor, Tensor, Tensor, Vec<Tensor>);
-        let off = |s: &State| norm(&(&s.1 - &s.0)) / (norm(&s.1) + 1.0);
-        let should_continue = |s: &State| off(s).gt(tolerance).logical_and(s.2.lt(self.most));
-        let step = |(x, y, calls, history): &State| {
+        type AndersonState = (Tensor, Tensor, Tensor, Vec<Tensor>);
+        let off = |s: &AndersonState| norm(&(&s.1 - &s.0)) / (norm(&s.1) + 1.0);
+        let should_continue =
+            |s: &AndersonState| off(s).gt(tolerance).logical_and(s.2.lt(self.most));
+        let step = |(x, y, calls, history): &AndersonState| {
             let (next, history) = match &history[..] {
                 [xs, residuals] => self.combined(x, &(y - x), calls, xs, residuals),
                 _ => (x + (y - x) * self.damping, Vec::new()),

@@ -7,7 +7,7 @@ use pullback_ir::Line;
 use std::sync::Arc;
 
 /// A function of parameters (the leaves of a tree) and of a vector.
-pub(super) type Map = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
+pub(super) type VectorFn = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
 
 /// The layout of a tree in a vector.
 pub(super) struct Flat<X> {
@@ -75,7 +75,7 @@ impl<X: Tree + Send + Sync + 'static> Flat<X> {
         self: &Arc<Self>,
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
         theta: &T,
-    ) -> Map {
+    ) -> VectorFn {
         let (flat, like, conventions) = (self.clone(), without_values(theta), kinks::conventions());
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([x]));
@@ -117,16 +117,16 @@ pub(super) fn solving<R>(at: Line, solve: impl FnOnce() -> R) -> R {
 /// untracked value is checked: recording costs nothing there, as nothing is tracked except such a
 /// capture. Where the solver differentiates the function itself there is nothing to check. (Inside
 /// a program the trace sees what the function uses.)
-pub(super) struct Watch {
+pub(super) struct DependenceCheck {
     op: &'static str,
     at: Line,
     recording: bool,
 }
 
-impl Watch {
+impl DependenceCheck {
     /// Begun where the user's mode still holds.
-    pub fn new(op: &'static str, at: Line) -> Watch {
-        Watch { op, at, recording: mode::is_grad_enabled() }
+    pub fn new(op: &'static str, at: Line) -> DependenceCheck {
+        DependenceCheck { op, at, recording: mode::is_grad_enabled() }
     }
 
     /// A call of the function at `x`.

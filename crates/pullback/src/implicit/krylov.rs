@@ -8,7 +8,7 @@ use crate::{DType, Tensor, cat, linalg, stack, while_loop};
 pub(super) type MatVec<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 
 /// When to stop.
-pub(super) struct Limits {
+pub(super) struct KrylovLimits {
     /// |b − A·x| over |b|.
     pub tolerance: f64,
     /// Of products.
@@ -18,7 +18,7 @@ pub(super) struct Limits {
 /// What an iteration found: x, |b − A·x| and the number of products.
 pub(super) type KrylovSolution = (Tensor, Tensor, Tensor);
 
-impl Limits {
+impl KrylovLimits {
     /// Whether to continue with a residual of this norm after this many products. NaN stops it too.
     fn should_continue(&self, residual: &Tensor, b: &Tensor, count: &Tensor) -> Tensor {
         residual.gt(norm(b) * self.tolerance).logical_and(count.lt(self.most))
@@ -35,25 +35,25 @@ fn zero(like: &Tensor) -> Tensor {
 }
 
 /// Conjugate gradients, for symmetric positive definite A.
-pub(super) fn cg(a: MatVec, b: &Tensor, limits: &Limits) -> KrylovSolution {
-    type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
-    let step = |(x, r, p, count): &State| {
+pub(super) fn cg(a: MatVec, b: &Tensor, limits: &KrylovLimits) -> KrylovSolution {
+    type CgState = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
+    let step = |(x, r, p, count): &CgState| {
         let (ap, rr) = (a(p), r.dot(r));
         let along = &rr / p.dot(&ap);
         let next = r - &along * ap;
         let beta = next.dot(&next) / rr;
         (x + along * p, next.clone(), next + beta * p, count + 1i64)
     };
-    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.3);
+    let should_continue = |s: &CgState| limits.should_continue(&norm(&s.1), b, &s.3);
     let (x, r, _, count) =
         while_loop(should_continue, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
 /// Stabilised biconjugate gradients, for any A; without a guarantee, and in little memory.
-pub(super) fn bicgstab(a: MatVec, b: &Tensor, limits: &Limits) -> KrylovSolution {
-    type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
-    let step = |(x, r, p, count): &State| {
+pub(super) fn bicgstab(a: MatVec, b: &Tensor, limits: &KrylovLimits) -> KrylovSolution {
+    type BicgState = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
+    let step = |(x, r, p, count): &BicgState| {
         let (v, rho) = (a(p), b.dot(r));
         let alpha = &rho / b.dot(&v);
         let s = r - &alpha * &v;
@@ -66,17 +66,22 @@ pub(super) fn bicgstab(a: MatVec, b: &Tensor, limits: &Limits) -> KrylovSolution
         let direction = &next + beta * (p - &omega * v);
         (x + alpha * p + omega * s, next, direction, count + 2i64)
     };
-    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.3);
+    let should_continue = |s: &BicgState| limits.should_continue(&norm(&s.1), b, &s.3);
     let (x, r, _, count) =
         while_loop(should_continue, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
 /// Generalised minimal residuals, for any A, restarted every `restart` products.
-pub(super) fn gmres(a: MatVec, b: &Tensor, limits: &Limits, restart: usize) -> KrylovSolution {
-    type State = (Tensor, Tensor, Tensor); // x, residual, products
+pub(super) fn gmres(
+    a: MatVec,
+    b: &Tensor,
+    limits: &KrylovLimits,
+    restart: usize,
+) -> KrylovSolution {
+    type GmresState = (Tensor, Tensor, Tensor); // x, residual, products
     let m = restart.min(b.len()).max(1);
-    let step = |(x, r, count): &State| {
+    let step = |(x, r, count): &GmresState| {
         let size = norm(r);
         let mut basis = vec![r / &size];
         let mut columns = Vec::new();
@@ -106,7 +111,7 @@ pub(super) fn gmres(a: MatVec, b: &Tensor, limits: &Limits, restart: usize) -> K
         let x = x + y.matmul(&all);
         (x.clone(), b - a(&x), count + (m + 1))
     };
-    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.2);
+    let should_continue = |s: &GmresState| limits.should_continue(&norm(&s.1), b, &s.2);
     let (x, r, count) = while_loop(should_continue, step, &(b.zeros_like(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }

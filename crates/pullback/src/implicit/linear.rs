@@ -1,7 +1,7 @@
 //! [`linear_solve`]: A·x = b for a function A.
 
-use super::flat::{Flat, Watch, known, norm, only_if, solving};
-use super::krylov::{self, Limits};
+use super::flat::{DependenceCheck, Flat, known, norm, only_if, solving};
+use super::krylov::{self, KrylovLimits};
 use super::usual_tolerance;
 use crate::{Error, ErrorKind, Tensor, Tree, custom_vjp, fail, linalg, mode, stack, vjp, vmap};
 use pullback_ir::Line;
@@ -191,7 +191,7 @@ impl LinearSolve {
     ) -> Tensor {
         let (at, again) = (mode::user_line(Line::caller()), a.clone());
         let forward = move |(theta, b): &(Vec<Tensor>, Tensor)| {
-            let watch = Watch::new(name, at);
+            let watch = DependenceCheck::new(name, at);
             let x = mode::set_recording(false, || {
                 let product = a(theta);
                 match own {
@@ -238,7 +238,7 @@ impl LinearSolve {
     /// The solution for a right side whose largest element is 1, or 0.
     fn find_unit(&self, name: &'static str, a: krylov::MatVec, b: &Tensor, at: Line) -> Tensor {
         let n = b.len();
-        let limits = Limits {
+        let limits = KrylovLimits {
             tolerance: self.tolerance.unwrap_or(usual_tolerance(b.dtype())),
             most: self.max_products.unwrap_or(10 * n.max(100)),
         };
@@ -269,7 +269,7 @@ impl LinearSolve {
                 residual / size,
                 limits.tolerance
             );
-            Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or allow more with tolerance(..) and max_products(..)")
+            Error::argument(name, message).at(at).hint("the system may be singular; try another LinearMethod, or raise tolerance(..) or max_products(..)")
         })
     }
 }

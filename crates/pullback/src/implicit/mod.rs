@@ -44,19 +44,19 @@ pub use ode::{Ode, ode};
 pub use root::{Root, root};
 
 use crate::{DType, Tensor, custom_vjp, kinks, mode, vjp};
-use flat::{Map, Watch};
+use flat::{DependenceCheck, VectorFn};
 use pullback_ir::Line;
 use std::sync::Arc;
 
 /// Finds x from θ and a first guess, by checked calls of the function.
-type Find = dyn Fn(&[Tensor], &Tensor, &Watch) -> Tensor + Send + Sync;
+type SolverFn = dyn Fn(&[Tensor], &Tensor, &DependenceCheck) -> Tensor + Send + Sync;
 
 /// The x with F(θ, x) = 0 that `find` finds from a first guess.
 #[track_caller]
 fn implicit(
     name: &'static str,
-    residual: Map,
-    find: Box<Find>,
+    residual: VectorFn,
+    find: Box<SolverFn>,
     linear: LinearSolve,
     theta: &[Tensor],
     guess: &Tensor,
@@ -66,7 +66,7 @@ fn implicit(
     }
     let (at, at_solution) = (mode::user_line(Line::caller()), residual.clone());
     let forward = move |(theta, guess): &(Vec<Tensor>, Tensor)| {
-        let watch = Watch::new(name, at);
+        let watch = DependenceCheck::new(name, at);
         let x = mode::set_recording(false, || find(theta, guess, &watch));
         (x.clone(), (theta.clone(), x))
     };
@@ -83,7 +83,7 @@ fn implicit(
 }
 
 /// F_xᵀ, as an operator that depends on θ and x.
-fn slope_transposed(residual: &Map) -> linear::Operator {
+fn slope_transposed(residual: &VectorFn) -> linear::Operator {
     let residual = residual.clone();
     Arc::new(move |point: &[Tensor]| {
         let (theta, x) = (point[..point.len() - 1].to_vec(), &point[point.len() - 1]);

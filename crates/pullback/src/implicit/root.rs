@@ -1,6 +1,6 @@
 //! [`root`]: the x with f(θ, x) = 0.
 
-use super::flat::{Flat, Watch, known, norm, only_if, solving};
+use super::flat::{DependenceCheck, Flat, known, norm, only_if, solving};
 use super::{LinearSolve, implicit, usual_tolerance};
 use crate::{Error, Tensor, Tree, jacobian, jvp, linalg, mode, while_loop};
 use pullback_ir::Line;
@@ -150,7 +150,7 @@ impl Root {
         let flat = Arc::new(Flat::of("root", guess, at));
         let map = flat.map(f, theta);
         let (options, residual) = (*self, map.clone());
-        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &Watch| {
+        let find = Box::new(move |theta: &[Tensor], x: &Tensor, watch: &DependenceCheck| {
             options.find(&|x| watch.call(x, |x| map(theta, x)), x, at)
         });
         solving(at, || {
@@ -162,9 +162,9 @@ impl Root {
     fn find(&self, f: &dyn Fn(&Tensor) -> Tensor, guess: &Tensor, at: Line) -> Tensor {
         let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
         let value = f(guess);
-        type State = (Tensor, Tensor, Tensor, Tensor); // x, f(x), steps, length of the last one
-        let should_continue = |s: &State| s.3.gt(tolerance).logical_and(s.2.lt(self.most));
-        let step = |(x, value, steps, _): &State| {
+        type NewtonState = (Tensor, Tensor, Tensor, Tensor); // x, f(x), steps, length of the last one
+        let should_continue = |s: &NewtonState| s.3.gt(tolerance).logical_and(s.2.lt(self.most));
+        let step = |(x, value, steps, _): &NewtonState| {
             let full = self.newton(f, x, value);
             let length = norm(&full) / (norm(x) + 1.0);
             let (x, value) = shortened(f, x, value, &full);
@@ -205,7 +205,7 @@ fn shortened(
     value: &Tensor,
     full: &Tensor,
 ) -> (Tensor, Tensor) {
-    type State = (Tensor, Tensor, Tensor); // the part that is taken, x, f(x)
+    type LineSearchState = (Tensor, Tensor, Tensor); // the part that is taken, x, f(x)
     let to = |part: Tensor| {
         let x = x + full * &part;
         let value = f(&x);
@@ -213,10 +213,10 @@ fn shortened(
     };
     let size = norm(value);
     // As often as the precision allows. NaN is no smaller than anything.
-    let should_continue = |s: &State| {
+    let should_continue = |s: &LineSearchState| {
         norm(&s.2).le(&size * (1.0 - &s.0 * 1e-4)).logical_not().logical_and(s.0.gt(1e-6))
     };
     let (_, x, value) =
-        while_loop(should_continue, |s: &State| to(&s.0 * 0.5), &to(size.ones_like()));
+        while_loop(should_continue, |s: &LineSearchState| to(&s.0 * 0.5), &to(size.ones_like()));
     (x, value)
 }

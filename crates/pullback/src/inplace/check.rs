@@ -1,7 +1,7 @@
 //! Which writes in place are refused.
 
 use super::undo;
-use crate::storage::Writer;
+use crate::storage::LastWrite;
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Result, Tensor, events, mode, trace};
@@ -108,7 +108,7 @@ impl Tensor {
         root: &Tensor,
         views: &[View],
         plain: bool,
-        writer: Writer,
+        writer: LastWrite,
     ) -> Result<()> {
         if new.spec() != self.spec() {
             let message =
@@ -141,7 +141,7 @@ fn elements(layout: &Layout) -> Vec<isize> {
 }
 
 /// The views must be expressible on a dense root, as the derivative of `Put` will see it.
-fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
+fn check_views(root: &Tensor, views: &[View], writer: LastWrite) -> Result<()> {
     let mut layout = Layout::dense(root.dims().clone());
     for view in views {
         layout = layout.view(view).filter(|l| !l.overlaps()).ok_or_else(|| {

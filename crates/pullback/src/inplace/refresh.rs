@@ -4,7 +4,7 @@ use super::{note_change, record_as};
 use crate::apply;
 use crate::tangents::Tangents;
 use crate::tape::{History, Node};
-use crate::tensor::State;
+use crate::tensor::TensorState;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::{ErrorKind, Line, Op};
@@ -45,8 +45,8 @@ impl Tensor {
     }
 
     /// Takes the history out of a tensor that is not used again, if it is the node of an op and all
-    /// there is to the state, and nobody observes ops. (Counting a reference up for the next node,
-    /// and down with this tensor, would be two atomic exchanges, the lock a third.)
+    /// there is to the state, and no subscriber observes ops. (Counting a reference up for the next
+    /// node, and down with this tensor, would be two atomic exchanges, the lock a third.)
     #[inline]
     pub(crate) fn take_history(&mut self) -> History {
         if events::mask() != 0 || trace::active() {
@@ -74,7 +74,7 @@ impl Tensor {
 
     /// [`Tensor::state`] whatever is being traced.
     pub(crate) fn own_state(&self, at: Line) -> Result<apply::OperandState> {
-        let now = |state: &State| apply::OperandState {
+        let now = |state: &TensorState| apply::OperandState {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
             cut: false,

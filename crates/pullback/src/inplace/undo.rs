@@ -2,7 +2,7 @@
 //! state each time, and its writes happen once.
 
 use crate::backend::Pooled;
-use crate::storage::Writer;
+use crate::storage::LastWrite;
 use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::{Tensor, events, fail, mode, sequence, trace};
@@ -20,12 +20,12 @@ struct UndoLog {
     start: u64,
     /// The trace that it runs in.
     trace: u64,
-    written: Writes,
+    written: WriteUndo,
 }
 
 /// What older memory held before a function wrote to it.
 #[derive(Default)]
-pub(crate) struct Writes(Vec<UndoRecord>);
+pub(crate) struct WriteUndo(Vec<UndoRecord>);
 
 struct UndoRecord {
     tensor: Tensor,
@@ -35,9 +35,9 @@ struct UndoRecord {
 }
 
 /// Runs `f` and gives what it wrote to memory that is older than the run.
-pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
+pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, WriteUndo) {
     let (start, trace) = (sequence::take_number(), trace::number());
-    LOGS.with_borrow_mut(|logs| logs.push(UndoLog { start, trace, written: Writes::default() }));
+    LOGS.with_borrow_mut(|logs| logs.push(UndoLog { start, trace, written: WriteUndo::default() }));
     ANY.set(true);
     let _end = mode::on_drop(|| {
         let left = LOGS.with_borrow_mut(|logs| {
@@ -89,11 +89,11 @@ pub(super) fn note(root: &Tensor, at: Line) {
     });
 }
 
-impl Writes {
+impl WriteUndo {
     /// Restores the old contents.
     pub fn undo(self, op: &'static str, at: Line) {
         for UndoRecord { tensor, old, history, tangents } in self.0.into_iter().rev() {
-            let writer = Writer { op, at };
+            let writer = LastWrite { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
             fail::or_raise(mode::set_recording(false, || events::internal(put)));
             tensor.replace_state(Some(history), Some(tangents), None);

@@ -2,7 +2,7 @@
 
 use super::compile::Specialisation;
 use super::compiler::Call;
-use super::dynamic::Family;
+use super::dynamic::ArgumentFamily;
 use crate::{Spec, Tensor, mode};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ pub(super) struct Cache {
     pub evicted: usize,
     gone: FxHashSet<u64>,
     /// Arguments that differ only in their dynamic lengths, by the key of that kind.
-    pub families: FxHashMap<u64, Family>,
+    pub families: FxHashMap<u64, ArgumentFamily>,
     /// Calls that were not compiled, and why the last of them was not.
     pub uncompiled: (usize, Option<&'static str>),
 }
@@ -105,7 +105,7 @@ impl Cache {
 
     /// What is known of arguments of one kind. With more kinds than the limit of specialisations,
     /// all are reset.
-    pub fn family(&mut self, key: u64) -> &mut Family {
+    pub fn family(&mut self, key: u64) -> &mut ArgumentFamily {
         if self.families.len() >= self.limit && !self.families.contains_key(&key) {
             self.families.clear();
         }

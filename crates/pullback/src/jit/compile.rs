@@ -6,7 +6,7 @@ use crate::backend::Pooled;
 use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
-use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
+use crate::trace::{self, Effect, FinishedTrace, Touched, TraceKind, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, autocast, backend, fail, kinks, mode,
 };
@@ -52,7 +52,7 @@ pub(super) struct Specialisation {
     /// As it was traced, and as it runs.
     pub traced: Program,
     pub executable: Executable,
-    pub stages: Vec<Summary>,
+    pub stages: Vec<PassSummary>,
     /// The bytes that a call may take, and what that cost. A function that is called op by op has a
     /// limit and no cost.
     pub limit: Option<usize>,
@@ -68,7 +68,7 @@ pub(super) struct Specialisation {
 }
 
 /// What a pass did.
-pub(super) struct Summary {
+pub(super) struct PassSummary {
     pub name: &'static str,
     pub before: usize,
     pub after: usize,
@@ -149,14 +149,14 @@ pub(super) struct Request {
 pub(super) struct TracedFunction {
     /// Why calls run op by op, if they do.
     pub op_by_op: Option<&'static str>,
-    pub recorded: Recorded,
+    pub recorded: FinishedTrace,
     pub time: Duration,
 }
 
 /// A program that is to run, and how it was made.
-pub(super) struct Made {
+pub(super) struct CompiledProgram {
     pub program: Program,
-    pub stages: Vec<Summary>,
+    pub stages: Vec<PassSummary>,
     pub budget: Option<BudgetReport>,
     pub offloaded: Vec<MovedValue>,
     pub time: Duration,
@@ -172,7 +172,7 @@ impl Specialisation {
         let start = Stopwatch::start();
         let within = request.limit.filter(|_| traced.op_by_op.is_none());
         let passed = passes(&traced.recorded.program, within, request.at, None)?;
-        let made = Made {
+        let made = CompiledProgram {
             program: passed.program,
             stages: passed.stages.iter().map(summary).collect(),
             budget: passed.budget,
@@ -189,13 +189,13 @@ impl Specialisation {
     pub fn new(
         traced: TracedFunction,
         request: Request,
-        made: Made,
+        made: CompiledProgram,
         executable: Executable,
         time: Duration,
     ) -> Specialisation {
         let Request { specs, structure, why, limit, .. } = request;
         let TracedFunction { op_by_op, recorded, time: trace } = traced;
-        let Recorded { program, results, captures, leaves, flags, .. } = recorded;
+        let FinishedTrace { program, results, captures, leaves, flags, .. } = recorded;
         let replaced: FxHashSet<usize> = made.program.updates.iter().map(|u| u.1).collect();
         let written = |i: usize| replaced.contains(&(specs.len() + i));
         let capture = |(i, c): (usize, &trace::Capture)| match (&c.leaf, &c.handle) {
@@ -279,8 +279,8 @@ fn gradient((touched, effect): (Touched, Effect)) -> Gradient {
     Gradient { leaf: touched.leaf, there, effect }
 }
 
-fn summary(stage: &Stage) -> Summary {
-    Summary { name: stage.name, before: stage.before, after: stage.after, time: stage.time }
+fn summary(stage: &Stage) -> PassSummary {
+    PassSummary { name: stage.name, before: stage.before, after: stage.after, time: stage.time }
 }
 
 /// Why a function is called op by op whose result the tape must see.

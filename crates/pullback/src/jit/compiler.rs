@@ -10,7 +10,7 @@ use super::compile::{self, Request, Specialisation, TracedFunction};
 use super::dynamic::{self, Dimension, Open};
 use super::explain::Explanation;
 use super::reasons::reason_to_run_eagerly;
-use super::run::Outputs;
+use super::run::CallOutputs;
 use crate::trace::Uncompiled;
 use crate::{Error, Result, Spec, Tensor};
 use pullback_ir::{Line, Program, Stopwatch};
@@ -34,11 +34,11 @@ pub(super) trait Call {
     fn keep_template(&self, id: u64, live: &dyn Fn(u64) -> bool);
 
     /// The program of this number ran, with these results.
-    fn finish(&self, id: u64, outputs: Outputs);
+    fn finish(&self, id: u64, outputs: CallOutputs);
 }
 
 /// How a call ended.
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     /// The program ran, and [`Call::finish`] has its results.
     Ran,
     /// The function is to be run op by op.
@@ -61,7 +61,7 @@ impl Compiler {
     }
 
     /// Runs the program for these arguments, whose structure has this hash.
-    pub fn call(&self, call: &dyn Call, leaves: &[Tensor], hash: u64) -> Result<Outcome> {
+    pub fn call(&self, call: &dyn Call, leaves: &[Tensor], hash: u64) -> Result<CallOutcome> {
         if let Some(why) = reason_to_run_eagerly(leaves) {
             return Ok(self.op_by_op(why));
         }
@@ -82,7 +82,7 @@ impl Compiler {
         }
         let _running = RunningGuard::of(self);
         call.finish(id, fit.call(leaves, self.at)?);
-        Ok(Outcome::Ran)
+        Ok(CallOutcome::Ran)
     }
 
     /// Makes the program for these arguments, if there is to be one.
@@ -260,10 +260,10 @@ impl Compiler {
         self.lock().set_limit(programs);
     }
 
-    fn op_by_op(&self, why: &'static str) -> Outcome {
+    fn op_by_op(&self, why: &'static str) -> CallOutcome {
         let mut cache = self.lock();
         cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
-        Outcome::OpByOp
+        CallOutcome::OpByOp
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache> {

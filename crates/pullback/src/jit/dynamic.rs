@@ -8,7 +8,7 @@
 //! function may do something else for short inputs) is compiled for its length, as is everything
 //! whose programs have too little in common; the report says so, with the reason.
 
-use super::compile::{Made, Request, Specialisation, TracedFunction, passes};
+use super::compile::{CompiledProgram, Request, Specialisation, TracedFunction, passes};
 use super::compiler::Call;
 use crate::backend::{Executable, reserve_arena};
 use crate::trace::Uncompiled;
@@ -36,35 +36,35 @@ const MAX_PREALLOCATED: usize = 1 << 30;
 /// negative. A pair names a tensor, by its place among [`Tree::leaves`](crate::Tree::leaves), and
 /// its axis; several pairs are axes that always have the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DynamicAxes(Axes);
+pub struct DynamicAxes(AxisSelection);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Axes {
+enum AxisSelection {
     OfAll(isize),
     Named(Vec<(usize, isize)>),
 }
 
 impl From<isize> for DynamicAxes {
     fn from(axis: isize) -> DynamicAxes {
-        DynamicAxes(Axes::OfAll(axis))
+        DynamicAxes(AxisSelection::OfAll(axis))
     }
 }
 
 impl From<(usize, isize)> for DynamicAxes {
     fn from(one: (usize, isize)) -> DynamicAxes {
-        DynamicAxes(Axes::Named(vec![one]))
+        DynamicAxes(AxisSelection::Named(vec![one]))
     }
 }
 
 impl<const N: usize> From<[(usize, isize); N]> for DynamicAxes {
     fn from(all: [(usize, isize); N]) -> DynamicAxes {
-        DynamicAxes(Axes::Named(all.to_vec()))
+        DynamicAxes(AxisSelection::Named(all.to_vec()))
     }
 }
 
 impl From<&[(usize, isize)]> for DynamicAxes {
     fn from(all: &[(usize, isize)]) -> DynamicAxes {
-        DynamicAxes(Axes::Named(all.to_vec()))
+        DynamicAxes(AxisSelection::Named(all.to_vec()))
     }
 }
 
@@ -86,11 +86,11 @@ impl Dimension {
     /// counted from the front, if the tensor has it.
     fn places(&self, specs: &[Spec]) -> Vec<(usize, isize, Option<usize>)> {
         match &self.axes.0 {
-            Axes::OfAll(axis) => {
+            AxisSelection::OfAll(axis) => {
                 let place = |(leaf, spec)| Some((leaf, *axis, Some(counted(*axis, spec)?)));
                 specs.iter().enumerate().filter_map(place).collect()
             }
-            Axes::Named(all) => {
+            AxisSelection::Named(all) => {
                 let place = |&(leaf, axis): &(usize, isize)| {
                     (leaf, axis, specs.get(leaf).and_then(|spec| counted(axis, spec)))
                 };
@@ -179,7 +179,7 @@ pub(super) struct Open {
 
 /// Arguments that differ only in their dynamic lengths.
 #[derive(Default)]
-pub(super) struct Family {
+pub(super) struct ArgumentFamily {
     /// The first lengths, and how long it took to compile for them.
     first: Option<(Vec<usize>, Duration)>,
     pub open: Vec<Arc<Open>>,
@@ -216,7 +216,7 @@ pub struct DynamicReport {
     pub full: Duration,
 }
 
-impl Family {
+impl ArgumentFamily {
     /// Whether other lengths occurred before.
     pub fn has_changed(&self, lengths: &[usize]) -> bool {
         self.first.as_ref().is_some_and(|first| first.0 != lengths)
@@ -308,7 +308,10 @@ impl Open {
             let executable = Executable::new(&program).ok()?;
             let stages = Vec::new();
             let (budget, offloaded, filled) = (None, Vec::new(), true);
-            Some((Made { program, stages, budget, offloaded, time, lifted, filled }, executable))
+            Some((
+                CompiledProgram { program, stages, budget, offloaded, time, lifted, filled },
+                executable,
+            ))
         };
         match filled() {
             Some((made, executable)) => {

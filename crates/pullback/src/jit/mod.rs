@@ -42,10 +42,10 @@ pub(crate) use compile::optimised;
 use crate::tree::{has_structure, leaves_and_hash};
 use crate::unaliased::Since;
 use crate::{Result, Tensor, Tree, fail, mode, trace};
-use compiler::{Call, Compiler, Outcome};
+use compiler::{Call, CallOutcome, Compiler};
 use dynamic::Dimension;
 use pullback_ir::{Line, Program};
-use run::Outputs;
+use run::CallOutputs;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -371,10 +371,10 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let (leaves, hash) = leaves_and_hash(x);
         let call = TypedCall::new(self, x);
         match self.compiler.call(&call, &leaves, hash)? {
-            Outcome::Ran => call.result.into_inner().ok_or_else(|| {
+            CallOutcome::Ran => call.result.into_inner().ok_or_else(|| {
                 compiler::compiler_error("a program ran whose result has no template")
             }),
-            Outcome::OpByOp => self.plain(x),
+            CallOutcome::OpByOp => self.plain(x),
         }
     }
 
@@ -532,7 +532,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Call for TypedCall<'_, T, Y, F> {
         all.extend(self.template.take().map(|template| (id, template)));
     }
 
-    fn finish(&self, id: u64, outputs: Outputs) {
+    fn finish(&self, id: u64, outputs: CallOutputs) {
         let all = self.jit.templates.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(at) = all.binary_search_by_key(&id, |(id, _)| *id) else { return };
         let mut next = outputs.into_iter();

@@ -5,7 +5,7 @@ use crate::backend::Pooled;
 use crate::backend::{INLINE, rise_on};
 use crate::lock::{self, Claim};
 use crate::record::call::CompiledPrograms;
-use crate::storage::Writer;
+use crate::storage::LastWrite;
 use crate::trace::Effect;
 use crate::{Result, Tensor, events, mode};
 use pullback_ir::{Line, Stopwatch};
@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 
 /// What a call returned, one for each tensor of the function's result: none where the program does
 /// not make it, as the result is no variable of the trace.
-pub(super) type Outputs = SmallVec<[Option<Tensor>; 16]>;
+pub(super) type CallOutputs = SmallVec<[Option<Tensor>; 16]>;
 
 type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
 impl Specialisation {
-    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Outputs> {
+    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<CallOutputs> {
         if self.budget.is_none() {
             return self.run(arguments, at);
         }
@@ -30,7 +30,7 @@ impl Specialisation {
         result
     }
 
-    fn run(&mut self, given: &[Tensor], at: Line) -> Result<Outputs> {
+    fn run(&mut self, given: &[Tensor], at: Line) -> Result<CallOutputs> {
         let start = Stopwatch::start();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = given.iter().map(|x| self.unaliased(x)).collect();
@@ -47,7 +47,7 @@ impl Specialisation {
         let operands = operands(&self.captures, &gradients, &arguments);
         lock::hold::<INLINE, _>(&operands, |bound| {
             self.executable.run_into(bound, &mut self.outputs)?;
-            let writer = Writer { op: "jit", at };
+            let writer = LastWrite { op: "jit", at };
             for operand in operands.iter().filter(|o| o.written) {
                 operand.storage.bump(writer);
             }
@@ -125,11 +125,12 @@ impl Specialisation {
     }
 
     /// The outputs as tensors, and the gradients in their slots.
-    fn take_outputs(&mut self) -> Outputs {
+    fn take_outputs(&mut self) -> CallOutputs {
         // What replaces an input comes after all other outputs.
         let program = self.executable.program();
         let made = |(memory, &v)| Some(Tensor::dense(program.spec(v).clone(), memory));
-        let mut made: Outputs = self.outputs.drain(..).zip(&program.outputs).map(made).collect();
+        let mut made: CallOutputs =
+            self.outputs.drain(..).zip(&program.outputs).map(made).collect();
         events::call_ran(&self.traced, || self.results(&made));
         for gradient in &self.gradients {
             let new = match &gradient.effect {

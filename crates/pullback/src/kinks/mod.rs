@@ -65,7 +65,7 @@ thread_local! {
     static COUNTERS: RefCell<Vec<Counter>> = const { RefCell::new(Vec::new()) };
     static STRICT: Cell<bool> = const { Cell::new(false) };
     /// What bodies that are being traced have noted.
-    static NOTED: RefCell<Vec<(BodyScope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
+    static NOTED: RefCell<Vec<(BodyScope, Vec<KinkSite>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` and counts the elements of differentiated results that were exactly at a point without
@@ -187,7 +187,7 @@ pub(crate) fn at(
 }
 
 /// A kink that an op, or a function without one, may have elements on.
-struct Noted {
+struct KinkSite {
     name: &'static str,
     at: Line,
     place: &'static str,
@@ -228,7 +228,7 @@ fn note(
         };
         mode::set_recording(false, || mode::with_line(at, find))
     });
-    Noted {
+    KinkSite {
         name,
         at,
         place: row.place,
@@ -247,7 +247,7 @@ fn is_differentiated(x: &Tensor) -> bool {
     x.dtype().is_float() && (dual || tracked())
 }
 
-impl Noted {
+impl KinkSite {
     /// Counts the elements, or leaves that to the body that is being traced.
     fn count(self) -> Result<()> {
         // As in `note`: outside of bodies it is known by now.
@@ -274,7 +274,7 @@ impl Noted {
             let specs: Vec<_> = self.operands.iter().map(|x| x.spec().clone()).collect();
             return Err(Error::gradient(self.name, message).on(&specs).at(self.at));
         }
-        let Noted { name, at, place, convention, .. } = self;
+        let KinkSite { name, at, place, convention, .. } = self;
         let total = hits.len();
         let kink = Kink { op: name, at, place, convention, elements, total, calls: 1 };
         COUNTERS.with_borrow_mut(|all| {
@@ -336,12 +336,12 @@ pub(crate) fn is_collecting() -> bool {
 }
 
 /// What the body of a `vmap` noted, in terms of its own variables.
-pub(crate) struct Collected(Vec<Noted>);
+pub(crate) struct BatchedKinks(Vec<KinkSite>);
 
 /// Runs `f`, the body of a trace that has just begun, and gives what it noted.
-pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, Collected) {
+pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, BatchedKinks) {
     if !is_counting() {
-        return (f(), Collected(Vec::new()));
+        return (f(), BatchedKinks(Vec::new()));
     }
     NOTED.with_borrow_mut(|all| all.push((BodyScope::here(), Vec::new())));
     let _end = mode::on_drop(|| {
@@ -350,10 +350,10 @@ pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, Collected) {
     });
     let result = f();
     let noted = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));
-    (result, Collected(noted.unwrap_or_default()))
+    (result, BatchedKinks(noted.unwrap_or_default()))
 }
 
-impl Collected {
+impl BatchedKinks {
     /// The variables whose values are counted.
     pub fn tensors(&self) -> Vec<Tensor> {
         self.0.iter().flat_map(|n| n.operands.iter().chain([&n.mask])).cloned().collect()
@@ -361,13 +361,13 @@ impl Collected {
 }
 
 /// Counts what a body noted, once its values are computed.
-pub(crate) fn count_collected(collected: Collected, values: Vec<Tensor>) -> Result<()> {
+pub(crate) fn count_collected(collected: BatchedKinks, values: Vec<Tensor>) -> Result<()> {
     let mut values = values.into_iter();
     for noted in collected.0 {
         let operands: SmallVec<[Tensor; 2]> = values.by_ref().take(noted.operands.len()).collect();
         let Some(mask) = values.next() else { break };
         let differentiated = noted.differentiated || operands.iter().any(is_differentiated);
-        Noted { operands, differentiated, mask, ..noted }.count()?;
+        KinkSite { operands, differentiated, mask, ..noted }.count()?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::autocast::Policy;
 use crate::kinks::mask::Spots;
 use crate::memory::Need;
 use crate::ops::{Operand, linear};
-use crate::rule::{A, Adds, B, Bilinear, ByHand, Grad, RuleContext, Tensors, Y, chain, slopes};
+use crate::rule::{A, Adds, B, BilinearRule, ByHand, Grad, RuleContext, Tensors, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail, kinks};
 use pullback_ir::{Binary, DType};
 use smallvec::smallvec;
@@ -64,7 +64,7 @@ rows! {
     Gcd       Promote Exact       []                         Grad::Zero;
 }
 
-const MUL: Grad = Grad::Bilinear(Bilinear {
+const MUL: Grad = Grad::Bilinear(BilinearRule {
     adds: Adds::Separately,
     transpose: |f, i, dy| chain(dy, f.x(1 - i)),
     formula: "`da = dy * b`, `db = dy * a`",

@@ -3,14 +3,14 @@
 use crate::apply::apply;
 use crate::ops::Operand;
 use crate::ops::operand::pair;
-use crate::rule::{Adds, Grad, Linear, Set};
+use crate::rule::{Adds, Grad, LinearRule, OperandSet};
 use crate::{DType, Op, Tensor, kinks};
 use pullback_ir::Compare;
 
 pub(crate) fn select_row() -> Grad {
-    Grad::Linear(Linear {
-        wrt: Set::Of(&[1, 2]),
-        uses: Set::Of(&[0]),
+    Grad::Linear(LinearRule {
+        wrt: OperandSet::Of(&[1, 2]),
+        uses: OperandSet::Of(&[0]),
         adds: Adds::Separately,
         formula: "`dy` where the operand was taken, 0 elsewhere",
         transpose: |f, i, dy| {

@@ -4,7 +4,7 @@
 use crate::apply::apply;
 use crate::ops::cast::one_float;
 use crate::ops::sizes::Sizes;
-use crate::rule::{Adds, Bilinear, Grad};
+use crate::rule::{Adds, BilinearRule, Grad};
 use crate::{DType, Error, Op, Result, Shape, Tensor, autocast, backend, trace};
 use pullback_ir::{Conv as ConvOp, Role, View, Window};
 
@@ -16,7 +16,7 @@ pub(crate) fn row(role: &Role) -> Grad {
         Role::Input(_) => "`dy = conv(dx, w)`, `dw = conv_filter(dx, y)`",
         Role::Filter => "`dx = conv_input(y, dw)`, `dy = conv(x, dw)`",
     };
-    Grad::Bilinear(Bilinear {
+    Grad::Bilinear(BilinearRule {
         adds: Adds::Separately,
         transpose: |f, i, d| {
             let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };

@@ -3,12 +3,12 @@
 use crate::apply::apply;
 use crate::ops::cast::one_float;
 use crate::ops::one_pass::{is_value_alone, one_pass_over};
-use crate::rule::{Adds, Bilinear, Grad, RuleContext};
+use crate::rule::{Adds, BilinearRule, Grad, RuleContext};
 use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
 pub(crate) fn row() -> Grad {
-    Grad::Bilinear(Bilinear {
+    Grad::Bilinear(BilinearRule {
         transpose: |f, i, dy| {
             let (a, b) = factors(f, i, dy);
             apply(Op::Dot, &[&a, &b])

@@ -2,16 +2,18 @@
 
 use crate::apply::apply;
 use crate::backend::{elements, with_host_bytes};
-use crate::rule::{Adds, ByHand, Derivatives, Grad, Linear, RuleContext, Set, Tensors, Val};
+use crate::rule::{
+    Adds, ByHand, Derivatives, Grad, LinearRule, OperandSet, RuleContext, Tensors, Val,
+};
 use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
 use smallvec::smallvec;
 
 /// Linear in `x`; the transpose adds `dy` back to where it came from.
 pub(crate) fn gather_row() -> Grad {
-    Grad::Linear(Linear {
-        wrt: Set::Of(&[0]),
-        uses: Set::Of(&[1]),
+    Grad::Linear(LinearRule {
+        wrt: OperandSet::Of(&[0]),
+        uses: OperandSet::Of(&[1]),
         adds: Adds::Separately,
         transpose: |f, _, dy| {
             let Op::Gather(axis) = *f.op else { unreachable!("called for Gather") };
@@ -23,9 +25,9 @@ pub(crate) fn gather_row() -> Grad {
 
 pub(crate) fn scatter_row(combine: Combine) -> Grad {
     match combine {
-        Combine::Add => Grad::Linear(Linear {
-            wrt: Set::Of(&[0, 2]),
-            uses: Set::Of(&[1]),
+        Combine::Add => Grad::Linear(LinearRule {
+            wrt: OperandSet::Of(&[0, 2]),
+            uses: OperandSet::Of(&[1]),
             adds: Adds::Separately,
             transpose: |f, i, dy| match i {
                 0 => dy.clone(),
@@ -33,9 +35,9 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
             },
             formula: "`dbase = dy`, `dsource = dy` gathered at the indices",
         }),
-        Combine::Set => Grad::Linear(Linear {
-            wrt: Set::Of(&[0, 2]),
-            uses: Set::Of(&[1]),
+        Combine::Set => Grad::Linear(LinearRule {
+            wrt: OperandSet::Of(&[0, 2]),
+            uses: OperandSet::Of(&[1]),
             adds: Adds::Separately,
             transpose: |f, i, dy| match i {
                 0 => apply(f.op.clone(), &[dy, f.x(1), &Tensor::zeros_of(f.in_spec(2))]),

@@ -26,7 +26,7 @@ pub enum ScatterReduction {
 }
 
 /// A tensor with its indexed axes moved to the front: what `index_get` and `index_put` share.
-struct Places {
+struct IndexedRows {
     /// The order of axes that brings the indexed ones to the front.
     order: Vec<usize>,
     /// The lengths of the axes that are not indexed.
@@ -119,7 +119,7 @@ impl Tensor {
         &self,
         op: &'static str,
         indices: &[I],
-    ) -> Places {
+    ) -> IndexedRows {
         let (mut found, mut axes, mut axis): (Vec<Tensor>, Vec<usize>, usize) = Default::default();
         for &index in indices {
             let Some(index) = index.into() else {
@@ -170,7 +170,7 @@ impl Tensor {
         }
         let others: Vec<usize> = (0..self.rank()).filter(|i| !axes.contains(i)).collect();
         let together = axes.windows(2).all(|pair| pair[1] == pair[0] + 1);
-        Places {
+        IndexedRows {
             at: if together { axes.first().copied().unwrap_or(0) } else { 0 },
             merged: axes.iter().map(|&i| self.shape()[i]).product(),
             rest: others.iter().map(|&i| self.shape()[i]).collect(),
@@ -585,6 +585,6 @@ impl Tensor {
 }
 
 /// The axes of the index, where they start at `from`.
-fn indexed(p: &Places, from: usize) -> Vec<usize> {
+fn indexed(p: &IndexedRows, from: usize) -> Vec<usize> {
     (from..from + p.rows.rank()).collect()
 }

@@ -72,7 +72,7 @@ pub use movement::{cat, stack};
 pub use operand::Operand;
 pub use padding::PadFill;
 pub use pool::{OutputSizes, Pool};
-pub use resize::{Interpolate, Resize};
+pub use resize::{Interpolate, InterpolateMode};
 pub use sample::{GridPaddingMode, GridSampleMode};
 pub use search_unique::Unique;
 pub use sizes::Sizes;
@@ -81,7 +81,7 @@ pub use split_tile::{broadcast_tensors, cartesian_prod};
 pub use stack_pad::{PadMode, column_stack, dstack, hstack, meshgrid, vstack};
 pub use statistics::QuantileInterpolation;
 
-use crate::rule::{Adds, Grad, Linear, RuleContext, Set};
+use crate::rule::{Adds, Grad, LinearRule, OperandSet, RuleContext};
 use crate::{Op, Tensor};
 
 /// The row of an op: how it differentiates.
@@ -128,8 +128,8 @@ pub(crate) fn row(op: &Op) -> Grad {
 fn after_row() -> Grad {
     let transpose = |_: &crate::rule::RuleContext, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
-    let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Separately);
-    Grad::Linear(Linear { wrt, uses, transpose, adds, formula })
+    let (wrt, uses, adds) = (OperandSet::Of(&[0]), OperandSet::Of(&[]), Adds::Separately);
+    Grad::Linear(LinearRule { wrt, uses, transpose, adds, formula })
 }
 
 /// Linear in all operands.
@@ -144,5 +144,11 @@ fn linear_adding(
     transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     adds: Adds,
 ) -> Grad {
-    Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, adds, formula })
+    Grad::Linear(LinearRule {
+        wrt: OperandSet::All,
+        uses: OperandSet::Of(&[]),
+        transpose,
+        adds,
+        formula,
+    })
 }

@@ -41,15 +41,15 @@ const LEAST_ROW: usize = 16;
 
 /// Regions for tensors of any shape, one after the other: a formula is one, a derivative may be
 /// one that reduces rows, one of what it made of them, and one of all elements.
-struct Template {
-    steps: Vec<Step>,
+struct FormulaTemplate {
+    steps: Vec<TemplateRegion>,
     /// The results: operands are counted first, then what the steps make.
     results: Vec<usize>,
     /// Whether a derivative is cut off, which a region does not know: then it is for values alone.
     cuts: bool,
 }
 
-struct Step {
+struct TemplateRegion {
     /// Whether its domain has all axes, or those that number the rows.
     whole: bool,
     body: Vec<Inst>,
@@ -88,7 +88,7 @@ enum FormulaKey {
 
 thread_local! {
     /// Templates by what they were made from; `None` where there is no single region.
-    static TEMPLATES: RefCell<FxHashMap<FormulaKey, Option<Rc<Template>>>> = RefCell::default();
+    static TEMPLATES: RefCell<FxHashMap<FormulaKey, Option<Rc<FormulaTemplate>>>> = RefCell::default();
 }
 
 /// A formula of tensors and of the numbers that are given: in one pass over memory, if that is
@@ -257,7 +257,7 @@ fn fused(
     let template = template(key, &|| {
         let program = traced(form, &dtypes, masks, at, formula)?;
         let cuts = program.equations.iter().any(|e| matches!(e.op, Op::Unary(Unary::Stop)));
-        Some(Template { cuts, ..Template::of(&program, form, masks, 1)? })
+        Some(FormulaTemplate { cuts, ..FormulaTemplate::of(&program, form, masks, 1)? })
     })?;
     if template.cuts && differentiated {
         return None;
@@ -356,7 +356,10 @@ fn specs(shape: &Shape, dtypes: &[DType], masks: &[AxisMask]) -> Vec<Spec> {
 }
 
 /// The template for a key, made the first time.
-fn template(key: FormulaKey, make: &dyn Fn() -> Option<Template>) -> Option<Rc<Template>> {
+fn template(
+    key: FormulaKey,
+    make: &dyn Fn() -> Option<FormulaTemplate>,
+) -> Option<Rc<FormulaTemplate>> {
     if let Some(found) = TEMPLATES.with_borrow(|all| all.get(&key).cloned()) {
         return found;
     }
@@ -428,9 +431,14 @@ fn is_of_rows(region: &Region) -> bool {
     row[region.outputs[0]]
 }
 
-impl Template {
+impl FormulaTemplate {
     /// The regions of a program, if they are all of it, and no more than `most`.
-    fn of(program: &Program, form: Form, masks: &[AxisMask], most: usize) -> Option<Template> {
+    fn of(
+        program: &Program,
+        form: Form,
+        masks: &[AxisMask],
+        most: usize,
+    ) -> Option<FormulaTemplate> {
         let program = jit::optimised(program).ok()?;
         let mut known = program.inputs.to_vec();
         let mut steps = Vec::new();
@@ -439,13 +447,13 @@ impl Template {
             if form == Form::Points && region.reduces() {
                 return None;
             }
-            steps.push(Step::of(region, &equation.inputs, &known, form, masks)?);
+            steps.push(TemplateRegion::of(region, &equation.inputs, &known, form, masks)?);
             known.extend_from_slice(&equation.outputs);
         }
         let place = |var| known.iter().position(|known| known == var);
         let results = program.outputs.iter().map(place).collect::<Option<_>>()?;
         let fits = (1..=most).contains(&steps.len());
-        fits.then_some(Template { steps, results, cuts: false })
+        fits.then_some(FormulaTemplate { steps, results, cuts: false })
     }
 
     fn apply(&self, shape: &Shape, operands: &[&Tensor]) -> Vec<Tensor> {
@@ -463,14 +471,14 @@ impl Template {
     }
 }
 
-impl Step {
+impl TemplateRegion {
     fn of(
         region: &Region,
         inputs: &[Var],
         known: &[Var],
         form: Form,
         masks: &[AxisMask],
-    ) -> Option<Step> {
+    ) -> Option<TemplateRegion> {
         let sample = sample(form);
         let whole = region.shape == sample;
         if !whole && region.shape[..] != sample[..sample.len() - 1] {
@@ -484,7 +492,7 @@ impl Step {
             fits.then_some((place, load.spec.dtype, mask))
         });
         let (body, outputs) = (region.body.clone(), region.outputs.clone());
-        Some(Step {
+        Some(TemplateRegion {
             whole,
             body,
             outputs,

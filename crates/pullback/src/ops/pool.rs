@@ -8,7 +8,7 @@ pub use options::{OutputSizes, Pool};
 use crate::apply::apply;
 use crate::ops::one_pass::{is_value_alone, one_pass};
 use crate::ops::sizes::Sizes;
-use crate::rule::{Adds, Grad, Linear, RuleContext, Set};
+use crate::rule::{Adds, Grad, LinearRule, OperandSet, RuleContext};
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
 use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 
@@ -29,8 +29,8 @@ pub(crate) fn row(kind: &Pooling) -> Grad {
     }
     type Transpose = fn(&RuleContext, usize, &Tensor) -> Tensor;
     let by_places = |formula, transpose: Transpose| {
-        let (wrt, uses) = (Set::Of(&[0]), Set::Of(&[1]));
-        Grad::Linear(Linear { wrt, uses, transpose, adds: Adds::Separately, formula })
+        let (wrt, uses) = (OperandSet::Of(&[0]), OperandSet::Of(&[1]));
+        Grad::Linear(LinearRule { wrt, uses, transpose, adds: Adds::Separately, formula })
     };
     match kind {
         Pooling::Sum => super::linear("`dx = pool_spread(dy)`", |f, _, d| {

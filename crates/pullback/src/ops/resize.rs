@@ -16,7 +16,7 @@ const LONGEST: usize = 1 << 28;
 
 /// How [`Interpolate`] computes a value between the given ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resize {
+pub enum InterpolateMode {
     /// The element at or before the place: output i takes input ⌊i·in/out⌋.
     Nearest,
     /// The element whose centre is nearest: output i takes input ⌊(i + ½)·in/out⌋.
@@ -32,9 +32,9 @@ pub enum Resize {
 /// Options for changing the size of an image `[n, c, …]` with one to three axes after the channels.
 ///
 /// ```
-/// use pullback::{Interpolate, Resize, Tensor};
+/// use pullback::{Interpolate, InterpolateMode, Tensor};
 /// let x = Tensor::from([[[1.0, 3.0]]]);
-/// let y = Interpolate::to([4]).mode(Resize::Linear).of(&x);
+/// let y = Interpolate::to([4]).mode(InterpolateMode::Linear).of(&x);
 /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.5, 2.5, 3.0]);
 /// let y = Interpolate::by([2.0]).of(&x);
 /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 3.0, 3.0]);
@@ -42,7 +42,7 @@ pub enum Resize {
 #[derive(Clone, Debug)]
 pub struct Interpolate {
     goal: Goal,
-    mode: Resize,
+    mode: InterpolateMode,
     align_corners: bool,
     antialias: bool,
     recompute_scale: bool,
@@ -56,7 +56,7 @@ enum Goal {
 
 impl Interpolate {
     fn new(goal: Goal) -> Interpolate {
-        let mode = Resize::Nearest;
+        let mode = InterpolateMode::Nearest;
         Interpolate { goal, mode, align_corners: false, antialias: false, recompute_scale: false }
     }
 
@@ -93,15 +93,15 @@ impl Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))
     }
 
-    /// The mode; [`Resize::Nearest`] by default.
+    /// The mode; [`InterpolateMode::Nearest`] by default.
     ///
     /// ```
-    /// use pullback::{Interpolate, Resize, Tensor};
+    /// use pullback::{Interpolate, InterpolateMode, Tensor};
     /// let x = Tensor::from([[[1.0, 3.0, 5.0, 9.0]]]);
-    /// assert_eq!(Interpolate::to([2]).mode(Resize::Area).of(&x).to_vec::<f64>(), [2.0, 7.0]);
+    /// assert_eq!(Interpolate::to([2]).mode(InterpolateMode::Area).of(&x).to_vec::<f64>(), [2.0, 7.0]);
     /// ```
     #[must_use]
-    pub fn mode(mut self, mode: Resize) -> Interpolate {
+    pub fn mode(mut self, mode: InterpolateMode) -> Interpolate {
         self.mode = mode;
         self
     }
@@ -110,9 +110,9 @@ impl Interpolate {
     /// edges of the image.
     ///
     /// ```
-    /// use pullback::{Interpolate, Resize, Tensor};
+    /// use pullback::{Interpolate, InterpolateMode, Tensor};
     /// let x = Tensor::from([[[0.0, 3.0]]]);
-    /// let resize = Interpolate::to([4]).mode(Resize::Linear).align_corners(true);
+    /// let resize = Interpolate::to([4]).mode(InterpolateMode::Linear).align_corners(true);
     /// assert_eq!(resize.of(&x).to_vec::<f64>(), [0.0, 1.0, 2.0, 3.0]);
     /// ```
     #[must_use]
@@ -124,9 +124,9 @@ impl Interpolate {
     /// For bilinear and bicubic: when shrinking, the kernel is widened to cover all inputs.
     ///
     /// ```
-    /// use pullback::{Interpolate, Resize, Tensor};
+    /// use pullback::{Interpolate, InterpolateMode, Tensor};
     /// let x = Tensor::ones([1, 1, 8, 8]);
-    /// let resize = Interpolate::to([3]).mode(Resize::Linear).antialias(true);
+    /// let resize = Interpolate::to([3]).mode(InterpolateMode::Linear).antialias(true);
     /// let y = resize.of(&x);
     /// assert_eq!(y.shape(), [1, 1, 3, 3]);
     /// assert!((y - 1.0).abs().max().item::<f32>() < 1e-6);
@@ -141,10 +141,10 @@ impl Interpolate {
     /// factor itself.
     ///
     /// ```
-    /// use pullback::{Interpolate, Resize, Tensor};
+    /// use pullback::{Interpolate, InterpolateMode, Tensor};
     /// let x = Tensor::from([[[0.0, 6.0]]]);
     /// // ⌊2 · 1.7⌋ = 3 elements, a distance of 2/3 apart.
-    /// let resize = Interpolate::by([1.7]).mode(Resize::Linear).recompute_scale(true);
+    /// let resize = Interpolate::by([1.7]).mode(InterpolateMode::Linear).recompute_scale(true);
     /// let y = resize.of(&x);
     /// assert!((y - Tensor::from([[[0.0, 3.0, 6.0]]])).abs().max().item::<f64>() < 1e-12);
     /// ```
@@ -175,7 +175,7 @@ impl Interpolate {
         let mut shape = x.shape()[..2].to_vec();
         shape.extend(plan.iter().map(|(out, _)| out));
         let _ = known_shape("interpolate", shape);
-        if self.mode == Resize::Area {
+        if self.mode == InterpolateMode::Area {
             let sizes: Vec<Option<usize>> = plan.iter().map(|&(out, _)| Some(out)).collect();
             return match sizes.len() {
                 1 => x.adaptive_avg_pool1d(&sizes[..]),
@@ -184,7 +184,7 @@ impl Interpolate {
             };
         }
         let dtype = x.dtype();
-        let exact = matches!(self.mode, Resize::Nearest | Resize::NearestExact);
+        let exact = matches!(self.mode, InterpolateMode::Nearest | InterpolateMode::NearestExact);
         let mut y = if exact { x.clone() } else { x.wide() };
         for (k, &(out, scale)) in plan.iter().enumerate() {
             let length = x.shape()[k + 2];
@@ -213,14 +213,17 @@ impl Interpolate {
             return refuse(format!("{} has {} axes to resize, not {n}", x.spec(), lengths.len()));
         }
         if self.antialias
-            && (lengths.len() != 2 || !matches!(self.mode, Resize::Linear | Resize::Cubic))
+            && (lengths.len() != 2
+                || !matches!(self.mode, InterpolateMode::Linear | InterpolateMode::Cubic))
         {
             return refuse("antialias is for bilinear and bicubic images `[n, c, h, w]`".into());
         }
-        if self.mode == Resize::Cubic && lengths.len() != 2 {
+        if self.mode == InterpolateMode::Cubic && lengths.len() != 2 {
             return refuse(format!("cubic takes [n, c, h, w], not {}", x.spec()));
         }
-        if self.align_corners && !matches!(self.mode, Resize::Linear | Resize::Cubic) {
+        if self.align_corners
+            && !matches!(self.mode, InterpolateMode::Linear | InterpolateMode::Cubic)
+        {
             return refuse(format!("align_corners is for linear and cubic, not {:?}", self.mode));
         }
         let mut plan = Vec::with_capacity(lengths.len());
@@ -261,12 +264,12 @@ impl Interpolate {
         };
         let last = length as i64 - 1;
         // PyTorch copies along an axis whose length stays, whatever the factor.
-        if length == out && (self.mode == Resize::Linear || self.antialias) {
+        if length == out && (self.mode == InterpolateMode::Linear || self.antialias) {
             return Taps::of(out, 1, |i, _| (i as i64, 1.0));
         }
         match self.mode {
-            Resize::Nearest | Resize::NearestExact => {
-                let shift = if self.mode == Resize::NearestExact { 0.5 } else { 0.0 };
+            InterpolateMode::Nearest | InterpolateMode::NearestExact => {
+                let shift = if self.mode == InterpolateMode::NearestExact { 0.5 } else { 0.0 };
                 // As PyTorch, in the precision of the image: which of two elements is taken may
                 // depend on it.
                 let place = |i: usize| match dtype {
@@ -275,8 +278,10 @@ impl Interpolate {
                 };
                 Taps::of(out, 1, |i, _| ((place(i).floor() as i64).min(last), 1.0))
             }
-            Resize::Linear | Resize::Cubic if self.antialias => self.smooth(length, out, scale),
-            Resize::Linear => Taps::of(out, 2, |i, tap| {
+            InterpolateMode::Linear | InterpolateMode::Cubic if self.antialias => {
+                self.smooth(length, out, scale)
+            }
+            InterpolateMode::Linear => Taps::of(out, 2, |i, tap| {
                 let place = match self.align_corners {
                     true => scale * i as f64,
                     false => (scale * (i as f64 + 0.5) - 0.5).max(0.0),
@@ -285,7 +290,7 @@ impl Interpolate {
                 let t = (place - at as f64).clamp(0.0, 1.0);
                 if tap == 0 { (at, 1.0 - t) } else { ((at + 1).min(last), t) }
             }),
-            Resize::Cubic => Taps::of(out, 4, |i, tap| {
+            InterpolateMode::Cubic => Taps::of(out, 4, |i, tap| {
                 let place = match self.align_corners {
                     true => scale * i as f64,
                     false => scale * (i as f64 + 0.5) - 0.5,
@@ -294,17 +299,17 @@ impl Interpolate {
                 let index = at as i64 + tap as i64 - 1;
                 (index.clamp(0, last), cubic(place - at + 1.0 - tap as f64, -0.75))
             }),
-            Resize::Area => unreachable!("pooled instead"),
+            InterpolateMode::Area => unreachable!("pooled instead"),
         }
     }
 
     /// The kernel widened by the scale where that is above 1, its weights adding up to 1.
     fn smooth(&self, length: usize, out: usize, scale: f64) -> Taps {
-        let radius = if self.mode == Resize::Linear { 1.0 } else { 2.0 };
+        let radius = if self.mode == InterpolateMode::Linear { 1.0 } else { 2.0 };
         let support = radius * scale.max(1.0);
         let inverse = 1.0 / scale.max(1.0);
         let kernel = |x: f64| match self.mode {
-            Resize::Linear => (1.0 - x.abs()).max(0.0),
+            InterpolateMode::Linear => (1.0 - x.abs()).max(0.0),
             _ => cubic(x, -0.5),
         };
         let rows: Vec<(i64, Vec<f64>)> = (0..out)
@@ -413,6 +418,6 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn upsample_bilinear(&self, factor: f64) -> Tensor {
-        Interpolate::by([factor]).mode(Resize::Linear).align_corners(true).of(self)
+        Interpolate::by([factor]).mode(InterpolateMode::Linear).align_corners(true).of(self)
     }
 }

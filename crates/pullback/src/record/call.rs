@@ -9,7 +9,7 @@
 
 use super::file::{MAX_LIST, MAX_PROGRAM, WHOLE};
 use super::model::{NodeKind, RecordedNode, Sampled};
-use super::recorder::{State, sampled};
+use super::recorder::{RecorderState, sampled};
 use super::stats::Stats;
 use crate::Tensor;
 use pullback_ir::{Line, Op, Program, Spec, Stopwatch};
@@ -27,7 +27,7 @@ pub(super) struct PendingCall {
     at: Line,
 }
 
-impl State {
+impl RecorderState {
     pub(super) fn call_starts(
         &mut self,
         programs: &CompiledPrograms,

@@ -17,7 +17,7 @@
 //! name with many references to it would take far more memory than the file has bytes. The
 //! recorder keeps to the same limits, and names that are longer are cut when they are written.
 
-use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
+use super::model::{NodeKind, RecordedNode, RecordedOp, Recording, Sampled, SavedNote, Visit};
 use super::stats::{BINS, Stats};
 
 const MAGIC: &[u8] = b"pullback recording\n";
@@ -104,7 +104,7 @@ impl Recording {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
             return Err("this is not a recording of pullback".into());
         };
-        let mut input = Reader { rest, whole: bytes.len(), operands: 0, contributions: 0 };
+        let mut input = RecordingReader { rest, whole: bytes.len(), operands: 0, contributions: 0 };
         match input.number("the version")? {
             VERSION => {}
             other => {
@@ -199,7 +199,7 @@ impl FileWriter {
         self.number(node.nanos);
     }
 
-    fn moment(&mut self, m: &Moment) {
+    fn moment(&mut self, m: &RecordedOp) {
         self.number(u64::from(m.op) << 2 | u64::from(m.backward) << 1 | u64::from(m.again));
         self.optional(m.node);
         self.optional(m.line);
@@ -207,7 +207,7 @@ impl FileWriter {
     }
 }
 
-struct Reader<'a> {
+struct RecordingReader<'a> {
     rest: &'a [u8],
     whole: usize,
     /// How many there are so far, of all nodes and of all visits.
@@ -217,7 +217,7 @@ struct Reader<'a> {
 
 type Decoded<T> = Result<T, String>;
 
-impl<'a> Reader<'a> {
+impl<'a> RecordingReader<'a> {
     fn ends(&self, what: &str) -> String {
         format!("the recording ends inside {what}: it is truncated, or was never whole")
     }
@@ -438,13 +438,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn moment(&mut self, out: &Recording) -> Decoded<Moment> {
+    fn moment(&mut self, out: &Recording) -> Decoded<RecordedOp> {
         let what = "a moment";
         let bits = self.below(out.ops.len().saturating_mul(4), what)?;
         let node = self.optional(out.nodes.len(), what)?;
         let line = self.optional(out.lines.len(), what)?;
         let (bytes, start, nanos) = (self.number(what)?, self.number(what)?, self.number(what)?);
         let (op, backward, again) = (bits >> 2, bits & 2 != 0, bits & 1 != 0);
-        Ok(Moment { op, node, line, backward, again, bytes, start, nanos })
+        Ok(RecordedOp { op, node, line, backward, again, bytes, start, nanos })
     }
 }

@@ -22,7 +22,7 @@ pub struct Recording {
     /// The nodes that backward passes visited, in order.
     pub visits: Vec<Visit>,
     /// What ran, in order.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<RecordedOp>,
     /// A program after each pass: the name of the pass, and the text.
     pub stages: Vec<(String, String)>,
     /// Where the last backward pass began.
@@ -108,7 +108,7 @@ pub struct Visit {
 
 /// Something that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct RecordedOp {
     /// The op, a number in [`Recording::ops`].
     pub op: u32,
     /// The value it made, if that is recorded.

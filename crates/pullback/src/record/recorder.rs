@@ -16,7 +16,7 @@
 
 use super::call::{CompiledPrograms, PendingCall};
 use super::file::{MAX_LIST, MAX_LISTED, MAX_NODES, MAX_PARTS, MAX_SAVED, MAX_VISITS, WHOLE};
-use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
+use super::model::{NodeKind, RecordedNode, RecordedOp, Recording, Sampled, SavedNote, Visit};
 use super::stats::Stats;
 use crate::events::{self, AGAIN, RECORD, REPLAY};
 use crate::rule::Derivatives;
@@ -39,11 +39,11 @@ pub(crate) struct RecordMark {
 }
 
 thread_local! {
-    static RECORDER: RefCell<Option<State>> = const { RefCell::new(None) };
+    static RECORDER: RefCell<Option<RecorderState>> = const { RefCell::new(None) };
 }
 
 /// A recording that is being made.
-pub(super) struct State {
+pub(super) struct RecorderState {
     /// Its number: notes of others mean nothing.
     number: u64,
     pub(super) out: Recording,
@@ -64,16 +64,16 @@ pub(super) struct State {
     /// A compiled function that runs now, and how many ran.
     pub(super) call: Option<PendingCall>,
     pub(super) calls: usize,
-    begun: Stopwatch,
+    stopwatch: Stopwatch,
     pub(super) started: Stopwatch,
     /// Live bytes of the pool before.
     before: u64,
 }
 
-impl State {
-    pub fn new(names: Vec<(String, Tensor)>) -> State {
+impl RecorderState {
+    pub fn new(names: Vec<(String, Tensor)>) -> RecorderState {
         let now = Stopwatch::start();
-        State {
+        RecorderState {
             number: sequence::take_number(),
             out: Recording::default(),
             ops: FxHashMap::default(),
@@ -88,7 +88,7 @@ impl State {
             backward: 0,
             call: None,
             calls: 0,
-            begun: now,
+            stopwatch: now,
             started: now,
             before: backend::stats().live_bytes,
         }
@@ -146,7 +146,7 @@ impl State {
     }
 
     /// The node of a value, if it has one.
-    fn known(&self, x: &Tensor) -> Option<u32> {
+    fn node_id(&self, x: &Tensor) -> Option<u32> {
         let key = x.lock().history.key();
         self.noted(x, key)
     }
@@ -191,7 +191,7 @@ impl State {
 
     /// The node of an operand, which becomes one if it is none.
     pub(super) fn operand(&mut self, x: &Tensor) -> Option<u32> {
-        if let Some(node) = self.known(x) {
+        if let Some(node) = self.node_id(x) {
             self.note_key(x, node);
             return Some(node);
         }
@@ -250,17 +250,17 @@ impl State {
     /// last op ran after its operands were there: so a view of a view that is the first tensor's
     /// memory again is no decomposition.
     fn is_made_of_others(&mut self, inputs: &[&Tensor], outs: &[Tensor]) -> bool {
-        let node = |x: &&Tensor| self.known(x).or_else(|| self.known_untracked(x));
+        let node = |x: &&Tensor| self.node_id(x).or_else(|| self.known_untracked(x));
         let newest = inputs.iter().filter_map(node).max();
         let node_of = |y: &Tensor| {
             let before = || self.known_untracked(y).filter(|&node| Some(node) > newest);
-            self.known(y).or_else(before)
+            self.node_id(y).or_else(before)
         };
         let Some(nodes) = outs.iter().map(node_of).collect::<Option<Vec<u32>>>() else {
             return false;
         };
         for (y, node) in outs.iter().zip(nodes) {
-            if self.known(y).is_none() {
+            if self.node_id(y).is_none() {
                 self.mark(y, node);
             }
         }
@@ -277,10 +277,10 @@ impl State {
             return;
         }
         let bytes = backend::stats().live_bytes.saturating_sub(self.before);
-        let start = self.started.since(self.begun).as_nanos() as u64;
+        let start = self.started.since(self.stopwatch).as_nanos() as u64;
         let line = Some(self.line(at));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
-        self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
+        self.out.moments.push(RecordedOp { op, node, line, backward, again, bytes, start, nanos });
     }
 
     /// Whether what runs is work and no value: what a backward pass does, unless that is itself
@@ -390,7 +390,7 @@ pub(super) fn sampled(x: &Tensor) -> Sampled {
 }
 
 /// Runs `f` with the recording, if there is one on this thread and it is not at work already.
-fn with(f: impl FnOnce(&mut State)) {
+fn with(f: impl FnOnce(&mut RecorderState)) {
     RECORDER.with(|slot| {
         if let Ok(mut slot) = slot.try_borrow_mut()
             && let Some(state) = &mut *slot
@@ -407,7 +407,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Runs `f` and records it.
 pub(super) fn recording<R>(names: Vec<(String, Tensor)>, f: impl FnOnce() -> R) -> (R, Recording) {
-    RECORDER.set(Some(State::new(names)));
+    RECORDER.set(Some(RecorderState::new(names)));
     let _off = mode::on_drop(|| drop(RECORDER.take()));
     let result = events::with(RECORD, f);
     let recorded = RECORDER.take().map(|state| state.out).unwrap_or_default();
@@ -446,15 +446,15 @@ pub(crate) fn call_ran(traced: &Program, results: &[(usize, &Tensor)]) {
 }
 
 /// A backward pass: ends when this is dropped.
-pub(crate) struct BackwardScope(());
+pub(crate) struct RecordedBackward(());
 
 /// A backward pass starts.
-pub(crate) fn backward_starts() -> BackwardScope {
+pub(crate) fn backward_starts() -> RecordedBackward {
     with(|state| state.backward += 1);
-    BackwardScope(())
+    RecordedBackward(())
 }
 
-impl Drop for BackwardScope {
+impl Drop for RecordedBackward {
     fn drop(&mut self) {
         with(|state| state.backward = state.backward.saturating_sub(1));
     }

@@ -25,26 +25,26 @@ use super::{History, Node, ValueId};
 use crate::backend::Pooled;
 use crate::grad::BackwardOptions;
 use crate::hooks::contributions;
-use crate::leaf::{Sums, accumulate};
+use crate::leaf::{GradientSums, accumulate};
 use crate::queue::Queue;
 use crate::rule::{Adds, Derivatives, Grad, RuleContext};
-use crate::transform::reach::Reached;
+use crate::transform::reach::Reachability;
 use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-struct Walk<'g> {
+struct Traversal<'g> {
     options: BackwardOptions,
     pending: Queue<'g>,
-    leaves: Sums,
+    leaves: GradientSums,
     /// Where only some gradients are wanted: what leads to them, and the gradients found.
-    wanted: Option<Wanted>,
+    targets: Option<GradTargets>,
 }
 
-struct Wanted {
+struct GradTargets {
     targets: FxHashSet<ValueId>,
-    found: FxHashMap<ValueId, Tensor>,
+    gradients: FxHashMap<ValueId, Tensor>,
     leading: FxHashSet<u64>,
 }
 
@@ -54,29 +54,29 @@ pub(crate) fn into_leaves(
     options: BackwardOptions,
     at: Line,
 ) -> Result<()> {
-    let leaves = Sums::new(options, contributions(&roots), at);
+    let leaves = GradientSums::new(options, contributions(&roots), at);
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
-    Walk { options, pending: Queue::default(), leaves, wanted: None }.run(&from, cotangents)
+    Traversal { options, pending: Queue::default(), leaves, targets: None }.run(&from, cotangents)
 }
 
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
 pub(crate) fn of_targets(
     roots: Vec<(History, Tensor)>,
     targets: &[ValueId],
-    plan: Reached,
+    plan: Reachability,
     options: BackwardOptions,
     at: Line,
 ) -> Result<Vec<Option<Tensor>>> {
-    let wanted = Some(Wanted {
+    let wanted = Some(GradTargets {
         targets: targets.iter().copied().collect(),
-        found: FxHashMap::default(),
+        gradients: FxHashMap::default(),
         leading: plan.leading,
     });
     let (from, cotangents): (Vec<_>, Vec<_>) = roots.into_iter().unzip();
-    let leaves = Sums::new(options, None, at);
-    let mut walk = Walk { options, pending: Queue::default(), leaves, wanted };
+    let leaves = GradientSums::new(options, None, at);
+    let mut walk = Traversal { options, pending: Queue::default(), leaves, targets: wanted };
     walk.run(&from, cotangents).map_err(|e| e.at(at))?;
-    let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
+    let mut found = walk.targets.take().map_or_else(FxHashMap::default, |wanted| wanted.gradients);
     for (leaf, grad) in walk.leaves.take() {
         events::gradient_of(&leaf, &grad);
         events::leaf_complete(&leaf, &grad);
@@ -85,7 +85,7 @@ pub(crate) fn of_targets(
     Ok(targets.iter().map(|key| found.get(key).map(|grad| options.shown(grad.clone()))).collect())
 }
 
-impl<'g> Walk<'g> {
+impl<'g> Traversal<'g> {
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
     fn run(&mut self, from: &'g [History], cotangents: Vec<Tensor>) -> Result<()> {
         let _pass = events::backward_starts(self.options.create);
@@ -93,7 +93,7 @@ impl<'g> Walk<'g> {
             for (history, dy) in from.iter().zip(cotangents) {
                 if self.wants(history) {
                     events::backward_from(history);
-                    self.give(history, dy);
+                    self.accumulate(history, dy);
                 }
             }
             while let Some((node, grads)) = self.pending.pop() {
@@ -102,7 +102,7 @@ impl<'g> Walk<'g> {
             }
             // Hooks first: an error there has changed no `.grad`.
             self.leaves.pass_hooks()?;
-            if self.wanted.is_none() {
+            if self.targets.is_none() {
                 self.leaves.finish();
             }
             Ok(())
@@ -111,7 +111,7 @@ impl<'g> Walk<'g> {
 
     /// Whether a gradient for this history is of any use.
     fn wants(&self, history: &History) -> bool {
-        match (&self.wanted, history) {
+        match (&self.targets, history) {
             (_, History::None | History::Cut(_)) => false,
             (None, _) => true,
             (Some(wanted), History::Leaf(leaf)) => wanted.targets.contains(&(leaf.seq, 0)),
@@ -122,7 +122,7 @@ impl<'g> Walk<'g> {
     }
 
     fn visit(&mut self, node: &'g Pooled<Node>, mut grads: Derivatives) -> Result<()> {
-        if self.wanted.is_some() || !node.hooks.is_empty() {
+        if self.targets.is_some() || !node.hooks.is_empty() {
             self.arrive(node, &mut grads)?;
         }
         if trace::is_outside(node.seq) {
@@ -155,7 +155,7 @@ impl<'g> Walk<'g> {
                 if mode::anomaly() {
                     anomaly::check_finite(node, i, &dx)?;
                 }
-                self.give(&node.inputs[i], dx);
+                self.accumulate(&node.inputs[i], dx);
             }
         }
         if last && !freed {
@@ -174,8 +174,8 @@ impl<'g> Walk<'g> {
                 check_gradient(node, &node.out_specs[k], &grad)?;
             }
             let key = (node.seq, k as u32);
-            if let Some(wanted) = self.wanted.as_mut().filter(|w| w.targets.contains(&key)) {
-                wanted.found.insert(key, grad.clone());
+            if let Some(wanted) = self.targets.as_mut().filter(|w| w.targets.contains(&key)) {
+                wanted.gradients.insert(key, grad.clone());
             }
             *slot = Some(grad);
         }
@@ -208,17 +208,17 @@ impl<'g> Walk<'g> {
     }
 
     /// Adds a contribution to the gradient of a tracked value.
-    fn give(&mut self, to: &'g History, grad: Tensor) {
+    fn accumulate(&mut self, to: &'g History, grad: Tensor) {
         match to {
             History::None | History::Cut(_) => {}
             History::Node(node, k) => match self.passes_on(node) {
                 None => accumulate(&mut self.pending.grads(node)[*k as usize], grad, node.at),
                 Some(pass) => {
                     let dx = mode::with_line(node.at, || pass(node.in_spec(0), &grad));
-                    self.give(&node.inputs[0], dx);
+                    self.accumulate(&node.inputs[0], dx);
                 }
             },
-            History::Leaf(leaf) => self.leaves.give(leaf, grad),
+            History::Leaf(leaf) => self.leaves.add(leaf, grad),
         }
     }
 
@@ -231,10 +231,10 @@ impl<'g> Walk<'g> {
             return None;
         }
         let Adds::AtLeaf(pass) = ops::row(&node.op).adds() else { return None };
-        let wanted = |w: &Wanted| w.targets.contains(&(node.seq, 0));
+        let wanted = |w: &GradTargets| w.targets.contains(&(node.seq, 0));
         let passes = !self.leaves.counts()
             && node.hooks.is_empty()
-            && !self.wanted.as_ref().is_some_and(wanted)
+            && !self.targets.as_ref().is_some_and(wanted)
             && !trace::is_outside(node.seq);
         passes.then_some(pass)
     }

@@ -20,7 +20,7 @@ use pullback_ir::{Line, Op};
 pub(crate) struct Saved {
     /// Which value of the op it is.
     which: Val,
-    held: SavedMemory,
+    memory: SavedMemory,
     pub tangents: Tangents,
 }
 
@@ -35,7 +35,7 @@ impl Saved {
     ) -> Saved {
         let is_output = matches!(which, Val::Out(_));
         let held = SavedMemory::pack(value, (Some(op), op.name(), at), is_output, history);
-        Saved { which, held, tangents: tangents.clone() }
+        Saved { which, memory: held, tangents: tangents.clone() }
     }
 
     pub fn which(&self) -> Val {
@@ -55,14 +55,14 @@ impl Node {
         // after the lock is released.
         let mut values = SavedList::new_const();
         let mut saved = node.saved();
-        let taken = last && saved.iter().flatten().all(|value| value.held.is_plain());
+        let taken = last && saved.iter().flatten().all(|value| value.memory.is_plain());
         match (&*saved, taken) {
             (None, _) => return Err(kept::freed(node)),
             (Some(_), true) => values = saved.take().unwrap_or_default(),
             (Some(saved), false) => saved.iter().for_each(|value| values.push(value.clone())),
         }
         drop(saved);
-        for Saved { which, held, tangents } in values {
+        for Saved { which, memory: held, tangents } in values {
             let x = match held {
                 SavedMemory::Whole(storage, version) => kept::whole(node, which, storage, version)?,
                 SavedMemory::Other(kept) => match &*kept {

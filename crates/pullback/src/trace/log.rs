@@ -1,8 +1,11 @@
 //! An active trace: which variable each tensor is, and what was noted about captured tensors.
 
-use super::{ACTIVE, Before, Capture, Effect, Recorded, Root, Trace, TraceKind, TraceLog, lift};
+use super::{
+    ACTIVE, Capture, Effect, FinishedTrace, StorageVar, TensorSnapshot, Trace, TraceKind, TraceLog,
+    lift,
+};
 use crate::backend::Pooled;
-use crate::storage::{Storage, Traced, Writer};
+use crate::storage::{LastWrite, Storage, Traced};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
@@ -70,7 +73,7 @@ impl Trace {
         let spec = log.program.spec(var).clone();
         let storage = Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at });
         let key = Pooled::as_ptr(&storage) as usize;
-        let root = Root {
+        let root = StorageVar {
             storage: Pooled::downgrade(&storage),
             spec: spec.clone(),
             var,
@@ -145,7 +148,7 @@ impl Trace {
 
     /// Updates values that were detached from this storage after a write to it: outside of bodies
     /// they share its memory.
-    fn renew_followers(&self, written: &Pooled<Storage>, writer: Writer) -> Result<()> {
+    fn renew_followers(&self, written: &Pooled<Storage>, writer: LastWrite) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
             let key = Pooled::as_ptr(&source) as usize;
@@ -211,7 +214,7 @@ impl Trace {
         let var = log.program.input(spec.clone());
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
         log.captures.push(Capture { handle: Some(x.clone()), ..Capture::of(&tensor) });
-        let root = Root {
+        let root = StorageVar {
             storage: Pooled::downgrade(storage),
             spec: spec.clone(),
             var,
@@ -259,7 +262,7 @@ impl Trace {
         Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent))
     }
 
-    pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
+    pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: LastWrite) -> Result<u64> {
         if let TraceKind::Body(name) = self.kind
             && (!self.owns(target) || self.is_lifted(target))
         {
@@ -304,7 +307,7 @@ impl Trace {
         }
         let before = {
             let state = x.lock();
-            Before {
+            TensorSnapshot {
                 history: state.history.clone(),
                 tangents: state.tangents.clone(),
                 version: state.version,
@@ -342,7 +345,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn finish(&self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
+    pub(super) fn finish(&self, outputs: &[Tensor], at: Line) -> Result<FinishedTrace> {
         let mut results = Vec::new();
         for y in outputs {
             results.push(self.var_of(y, "return", at)?);
@@ -375,7 +378,7 @@ impl Trace {
         }
         let mut log = self.log.borrow_mut();
         let log = &mut *log;
-        let mut written: Vec<&Root> =
+        let mut written: Vec<&StorageVar> =
             log.roots.values().filter(|r| r.written && r.capture.is_some()).collect();
         written.sort_by_key(|r| r.capture);
         let arguments = log.program.inputs.len() - log.captures.len();
@@ -386,7 +389,7 @@ impl Trace {
             }
         }
         log.program.outputs = results;
-        Ok(Recorded {
+        Ok(FinishedTrace {
             program: std::mem::take(&mut log.program),
             results: outputs.len(),
             captures: std::mem::take(&mut log.captures),

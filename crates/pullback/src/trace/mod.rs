@@ -34,7 +34,7 @@ pub use program::trace;
 use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::rule::Tensors;
-use crate::storage::{Storage, Writer};
+use crate::storage::{LastWrite, Storage};
 use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tensor::Frozen;
@@ -85,7 +85,7 @@ struct TraceLog {
     program: Program,
     /// The arguments, by their addresses: they are held while the function runs.
     arguments: Vec<usize>,
-    roots: FxHashMap<usize, Root>,
+    roots: FxHashMap<usize, StorageVar>,
     /// Windows on storages that have a variable, for a version of the storage.
     windows: FxHashMap<(usize, Layout), (u64, Var)>,
     captures: Vec<Capture>,
@@ -100,7 +100,7 @@ struct TraceLog {
     /// there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
     /// What was changed about captured tensors, to be restored.
-    handles: Vec<(Tensor, Before)>,
+    handles: Vec<(Tensor, TensorSnapshot)>,
     /// The addresses of those tensors and of the flags below.
     noted: FxHashSet<usize>,
     leaves: Vec<Touched>,
@@ -115,7 +115,7 @@ struct TraceLog {
 }
 
 /// The variable that represents the whole of a storage.
-struct Root {
+struct StorageVar {
     /// Weak, so that a value of the trace is dropped when the function drops it; the address is
     /// still not reused.
     storage: WeakPooled<Storage>,
@@ -126,10 +126,10 @@ struct Root {
     /// It represents a captured tensor in a body, where that may not be written to.
     lifted: bool,
     written: bool,
-    before: (u64, Option<Writer>),
+    before: (u64, Option<LastWrite>),
 }
 
-struct Before {
+struct TensorSnapshot {
     history: History,
     tangents: Tangents,
     version: u64,
@@ -176,7 +176,7 @@ pub(crate) enum Effect {
 }
 
 /// A finished trace.
-pub(crate) struct Recorded {
+pub(crate) struct FinishedTrace {
     /// Inputs: the arguments, then the captures. Outputs: the results, then gradients, then what is
     /// written over captures.
     pub program: Program,
@@ -267,7 +267,7 @@ pub(crate) fn record<R>(
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
-) -> Result<(R, Recorded)> {
+) -> Result<(R, FinishedTrace)> {
     record_with_reason(&Uncompiled::default(), kind, examples, specs, at, f)
 }
 
@@ -279,16 +279,16 @@ pub(crate) fn record_with_reason<R>(
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
-) -> Result<(R, Recorded)> {
-    let (recording, arguments) = Recording::begin(uncompiled, kind, examples, specs, at);
+) -> Result<(R, FinishedTrace)> {
+    let (recording, arguments) = ActiveTrace::begin(uncompiled, kind, examples, specs, at);
     let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
     Ok((result, recording.finish(&outputs, at)?))
 }
 
 /// A trace while it is the innermost active one, until this is dropped.
-struct Recording(Rc<Trace>);
+struct ActiveTrace(Rc<Trace>);
 
-impl Recording {
+impl ActiveTrace {
     /// Makes a trace active; also returns its arguments.
     fn begin(
         uncompiled: &Uncompiled,
@@ -296,7 +296,7 @@ impl Recording {
         examples: Option<usize>,
         specs: &[Spec],
         at: Line,
-    ) -> (Recording, Vec<Tensor>) {
+    ) -> (ActiveTrace, Vec<Tensor>) {
         let trace = Rc::new(Trace {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             kind,
@@ -311,15 +311,15 @@ impl Recording {
         trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
         ACTIVE.with_borrow_mut(|all| all.push(trace.clone()));
         DEPTH.set(ACTIVE.with_borrow(Vec::len));
-        (Recording(trace), arguments)
+        (ActiveTrace(trace), arguments)
     }
 
-    fn finish(self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
+    fn finish(self, outputs: &[Tensor], at: Line) -> Result<FinishedTrace> {
         self.0.finish(outputs, at)
     }
 }
 
-impl Drop for Recording {
+impl Drop for ActiveTrace {
     fn drop(&mut self) {
         let ended = ACTIVE.with_borrow_mut(Vec::pop);
         DEPTH.set(ACTIVE.with_borrow(Vec::len));
@@ -518,7 +518,10 @@ pub(crate) fn note_constant(x: &Tensor) {
         log.noted.insert(Pooled::as_ptr(&x.0) as usize);
         // Kept, so that the address is not reused.
         let (history, tangents) = (History::None, Tangents::new());
-        log.handles.push((x.clone(), Before { history, tangents, version: x.0.storage.version() }));
+        log.handles.push((
+            x.clone(),
+            TensorSnapshot { history, tangents, version: x.0.storage.version() },
+        ));
     }
 }
 
@@ -551,7 +554,7 @@ pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
 
 /// Writes a value over a tensor, which is a new variable for its storage, and gives the new
 /// version.
-pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
+pub(crate) fn write(target: &Tensor, new: &Tensor, writer: LastWrite) -> Result<u64> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, writer.op, "no trace is active"));
     };

@@ -1,6 +1,6 @@
 //! `trace`: a function as a program.
 
-use super::{Recorded, TraceKind, record};
+use super::{FinishedTrace, TraceKind, record};
 use crate::{Result, Spec, Tensor, Tree, mode};
 use pullback_ir::{Line, Program};
 
@@ -33,7 +33,7 @@ pub(crate) fn whole<Y: Tree>(
     f: impl FnOnce(&[Tensor]) -> Y,
     specs: &[Spec],
     at: Line,
-) -> Result<(Y, Recorded)> {
+) -> Result<(Y, FinishedTrace)> {
     crate::fail::catch(|| {
         record(TraceKind::Whole, None, specs, at, |arguments| {
             let y = f(arguments);

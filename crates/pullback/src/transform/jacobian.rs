@@ -4,7 +4,7 @@
 
 use super::modes::{grad, jvp, vjp};
 use super::vmap::along_directions;
-use crate::inplace::undo::{self, Writes};
+use crate::inplace::undo::{self, WriteUndo};
 use crate::random::{self, Draws};
 use crate::{DType, Error, ErrorKind, Scalar, Spec, Tensor, Tree, fail, mode, stack, trace};
 use pullback_ir::Line;
@@ -255,7 +255,7 @@ fn zeros_of(x: &Tensor) -> Tensor {
 /// stays. And each draws from the global generator what the first one drew.
 struct Calls {
     at: Line,
-    last: RefCell<Writes>,
+    last: RefCell<WriteUndo>,
     draws: RefCell<Option<Draws>>,
 }
 

@@ -69,18 +69,18 @@ fn forget(ended: &[(u64, Vec<WeakPooled<Node>>)]) {
 }
 
 /// A level for as long as this value lives.
-pub(crate) struct Level(pub u64);
+pub(crate) struct TransformLevel(pub u64);
 
-impl Level {
-    pub fn enter() -> Level {
+impl TransformLevel {
+    pub fn enter() -> TransformLevel {
         let id = take_number();
         HERE.set(HERE.get() + 1);
         ALIVE.write().unwrap_or_else(PoisonError::into_inner).push((id, Vec::new()));
-        Level(id)
+        TransformLevel(id)
     }
 }
 
-impl Drop for Level {
+impl Drop for TransformLevel {
     fn drop(&mut self) {
         HERE.set(HERE.get().saturating_sub(1));
         let mut alive = ALIVE.write().unwrap_or_else(PoisonError::into_inner);

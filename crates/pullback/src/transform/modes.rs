@@ -1,8 +1,8 @@
 //! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with an
 //! auxiliary output (`…_aux`).
 
-use super::levels::{self, Level};
-use super::reach::{Reached, plan};
+use super::levels::{self, TransformLevel};
+use super::reach::{Reachability, plan};
 use crate::grad::BackwardOptions;
 use crate::inplace::record_as;
 use crate::tangents::Tangents;
@@ -298,7 +298,7 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
     at: Line,
 ) -> (Y, Vec<Option<Tensor>>) {
     let directions = tangent.leaves();
-    let level = Level::enter();
+    let level = TransformLevel::enter();
     let buffers = x.buffers();
     let (mut i, mut wrong, mut state) = (0, None, Vec::new());
     let dual = x.map(&mut |x| {
@@ -432,7 +432,7 @@ impl<T: Tree> Differentiation<T> {
         self.leaves.iter().map(|x| x.lock().history.key().unwrap_or((0, 0))).collect()
     }
 
-    fn plan(&self, results: &[Tensor], at: Line) -> Reached {
+    fn plan(&self, results: &[Tensor], at: Line) -> Reachability {
         let targets: Vec<ValueId> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
         let histories: Vec<History> =
             results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
@@ -454,7 +454,7 @@ impl<T: Tree> Differentiation<T> {
         &self,
         results: &[Tensor],
         cotangents: &[Tensor],
-        plan: Reached,
+        plan: Reachability,
         options: BackwardOptions,
         at: Line,
     ) -> Vec<Tensor> {

@@ -5,7 +5,7 @@ use crate::tape::{History, Node, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What is known before a backward pass to chosen targets.
-pub(crate) struct Reached {
+pub(crate) struct Reachability {
     /// The nodes from which some target is reached.
     pub leading: FxHashSet<u64>,
     /// Whether the outputs also depend on something tracked that is not a target: then the
@@ -15,8 +15,11 @@ pub(crate) struct Reached {
 
 /// Finds the nodes that depend on the targets. Sequence numbers descend along edges, so nothing
 /// older than the oldest target depends on one, and the search stops there.
-pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[ValueId]) -> Reached {
-    let mut plan = Reached { leading: FxHashSet::default(), outside: false };
+pub(crate) fn plan<'a>(
+    roots: impl Iterator<Item = &'a History>,
+    targets: &[ValueId],
+) -> Reachability {
+    let mut plan = Reachability { leading: FxHashSet::default(), outside: false };
     let targets: FxHashSet<ValueId> = targets.iter().copied().collect();
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
     // Nodes, and whether they were reached without passing through a target. The history behind a

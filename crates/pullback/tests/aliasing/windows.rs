@@ -67,8 +67,8 @@ pub fn windows() -> Vec<crate::given::Row> {
 crate::rows! {
     "fractional_max_pool2d": |g| g.f(&[1, 1, 4, 4]).fractional_max_pool2d([2, 2], [2, 2], &g.f(&[1, 1, 2]));
     "fractional_max_pool3d": |g| g.f(&[1, 1, 4, 4, 4]).fractional_max_pool3d([2, 2, 2], [2, 2, 2], &g.f(&[1, 1, 3]));
-    "Interpolate::of": |g| Interpolate::to([2]).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([2]).mode(Resize::Linear).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([4]).of(&g.f(&[1, 1, 2])),
-        |g| Interpolate::to([2]).mode(Resize::Area).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([2, 2]).mode(Resize::Cubic).of(&g.f(&[1, 1, 2, 2]));
+    "Interpolate::of": |g| Interpolate::to([2]).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([2]).mode(InterpolateMode::Linear).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([4]).of(&g.f(&[1, 1, 2])),
+        |g| Interpolate::to([2]).mode(InterpolateMode::Area).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([2, 2]).mode(InterpolateMode::Cubic).of(&g.f(&[1, 1, 2, 2]));
     "upsample_nearest": |g| g.f(&[1, 1, 2]).upsample_nearest(1), |g| g.f(&[1, 1, 2]).upsample_nearest(2);
     "upsample_bilinear": |g| g.f(&[1, 1, 2, 2]).upsample_bilinear(1.0), |g| g.f(&[1, 1, 2, 2]).upsample_bilinear(2.0);
     "grid_sample": |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), GridSampleMode::Linear, GridPaddingMode::Zeros, false), |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), GridSampleMode::Nearest, GridPaddingMode::Border, true);

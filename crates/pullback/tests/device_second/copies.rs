@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::{Queue, Ready, Seen, Work};
-use pullback::backend::{Bases, Handle};
+use pullback::backend::{Bases, MemoryHandle};
 use pullback::{Error, ErrorKind, Op, Result};
 use pullback_ir::pass::plan::Base;
 use pullback_ir::{Equation, Transfer, Var};
@@ -18,15 +18,15 @@ pub type HostMemory = Arc<Mutex<Vec<u8>>>;
 
 /// An asynchronous copy that was not made yet: of so many bytes from a place on, or back.
 pub enum Copy {
-    Out(Handle, usize, usize, OnHost),
-    Back(OnHost, Handle),
+    Out(MemoryHandle, usize, usize, OnHost),
+    Back(OnHost, MemoryHandle),
     /// Of a program, with its number: to a place of its memory of the host, or back.
     Leave(u64, Seen, HostMemory, usize),
     Return(u64, HostMemory, usize, Seen),
 }
 
 impl Copy {
-    pub fn memory(&self) -> Handle {
+    pub fn memory(&self) -> MemoryHandle {
         match self {
             Copy::Out(memory, ..) | Copy::Back(_, memory) => *memory,
             Copy::Leave(_, x, ..) | Copy::Return(.., x) => x.memory,
@@ -36,7 +36,7 @@ impl Copy {
 
 impl Machine {
     /// Makes the copies from and to this memory.
-    pub fn copy_of(&mut self, memory: Handle) -> Result<()> {
+    pub fn copy_of(&mut self, memory: MemoryHandle) -> Result<()> {
         while let Some(i) = self.copies.iter().position(|copy| copy.memory() == memory) {
             self.make(i)?;
         }

@@ -8,7 +8,7 @@
 
 use super::machine::{Machine, locked};
 use super::{Counters, Queue, Ready, Seen, TIMEOUT, Trips, Work, answer};
-use pullback::backend::{Bases, DeviceFlight, Handle};
+use pullback::backend::{Bases, DeviceFlight, MemoryHandle};
 use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
@@ -328,7 +328,7 @@ impl Ready {
     pub(super) fn seen(&self, v: Var, memory: &Bases<'_>) -> Option<Seen> {
         let (location, spec) =
             (&self.planned.plan().locations[v.index()], self.planned.program().spec(v));
-        let (handle, start): (Handle, usize) = match location.base {
+        let (handle, start): (MemoryHandle, usize) = match location.base {
             Base::Arena => (memory.arena, 0),
             Base::Constants | Base::Host => return None,
             Base::Input(i) => memory.inputs[i],

@@ -2,7 +2,7 @@
 
 use super::copies::Copy;
 use super::{Counters, Seen, TIMEOUT, Work, specs};
-use pullback::backend::{Handle, Write};
+use pullback::backend::{MemoryHandle, Write};
 use pullback::{DType, Error, Op, Result};
 use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
 use pullback_ir::infer::check;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The device itself: all there is of its memory.
 pub struct Machine {
-    memory: HashMap<Handle, Buffer>,
+    memory: HashMap<MemoryHandle, Buffer>,
     pub copies: Vec<Copy>,
     /// The first thing that failed since somebody waited.
     failed: Option<Error>,
@@ -138,7 +138,7 @@ impl Machine {
     }
 
     /// Writes bytes from a place on.
-    pub fn put(&mut self, to: Handle, start: usize, bytes: &[u8]) -> Result<()> {
+    pub fn put(&mut self, to: MemoryHandle, start: usize, bytes: &[u8]) -> Result<()> {
         let old = self.get(to)?;
         let fill = |content: &mut [u8]| {
             content.copy_from_slice(old.slice(0, old.len()).expect("all of it"));
@@ -150,12 +150,12 @@ impl Machine {
         Ok(())
     }
 
-    pub fn get(&self, name: Handle) -> Result<&Buffer> {
+    pub fn get(&self, name: MemoryHandle) -> Result<&Buffer> {
         let gone = || Error::argument("device", format!("there is no memory {name}"));
         self.memory.get(&name).ok_or_else(gone)
     }
 
-    fn take(&mut self, name: Handle) -> Result<Buffer> {
+    fn take(&mut self, name: MemoryHandle) -> Result<Buffer> {
         let gone = || Error::argument("device", format!("there is no memory {name}"));
         self.memory.remove(&name).ok_or_else(gone)
     }
@@ -229,9 +229,9 @@ impl Machine {
     fn program(
         &mut self,
         program: &mut Prepared,
-        arena: Handle,
-        inputs: &[(Handle, usize)],
-        outputs: &[Handle],
+        arena: MemoryHandle,
+        inputs: &[(MemoryHandle, usize)],
+        outputs: &[MemoryHandle],
         step: Option<usize>,
     ) -> Result<()> {
         let mut written = HashMap::new();
@@ -245,7 +245,7 @@ impl Machine {
         for &name in outputs {
             made.push(self.take(name)?);
         }
-        let mut open: HashMap<Handle, &mut Buffer> =
+        let mut open: HashMap<MemoryHandle, &mut Buffer> =
             written.iter_mut().map(|(&name, memory)| (name, memory)).collect();
         let mut bound = Vec::new();
         let mut missing = None;

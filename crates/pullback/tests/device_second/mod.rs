@@ -18,8 +18,8 @@ use copies::{Copy, OnHost, Trips};
 use exchange::{Landing, on_host};
 use machine::Machine;
 use pullback::backend::{
-    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    PoolStats, Step, Write, attach,
+    Bases, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, HostCopy, MemoryHandle,
+    OpCall, PoolStats, Step, Write, attach,
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::Prepared;
@@ -302,16 +302,22 @@ impl Queue {
 
 /// What the device is told.
 enum Work {
-    Alloc(Handle, usize),
-    Free(Handle),
-    Upload(Handle, Vec<u8>),
-    Download(Handle, usize, usize, Sender<Result<Vec<u8>>>),
+    Alloc(MemoryHandle, usize),
+    Free(MemoryHandle),
+    Upload(MemoryHandle, Vec<u8>),
+    Download(MemoryHandle, usize, usize, Sender<Result<Vec<u8>>>),
     Run(Op, Option<Write>, Vec<Seen>, Vec<Seen>, Option<Line>),
-    Program(Arc<Mutex<Prepared>>, Handle, Vec<(Handle, usize)>, Vec<Handle>, Option<usize>),
+    Program(
+        Arc<Mutex<Prepared>>,
+        MemoryHandle,
+        Vec<(MemoryHandle, usize)>,
+        Vec<MemoryHandle>,
+        Option<usize>,
+    ),
     Wait(Sender<Result<()>>),
-    Offload(Handle, usize, usize, OnHost),
-    Restore(OnHost, Handle),
-    Settle(Handle),
+    Offload(MemoryHandle, usize, usize, OnHost),
+    Restore(OnHost, MemoryHandle),
+    Settle(MemoryHandle),
     /// A copy of a program starts, and ends: it is made then.
     Begin(Copy),
     End(u64),
@@ -325,13 +331,13 @@ enum Work {
     /// The elements of an operand, one after the other.
     Read(Seen, Sender<Result<Vec<u8>>>),
     /// Writes bytes from a place on.
-    Put(Handle, usize, Vec<u8>),
+    Put(MemoryHandle, usize, Vec<u8>),
 }
 
 /// Memory seen through a layout.
 #[derive(Clone, PartialEq)]
 struct Seen {
-    memory: Handle,
+    memory: MemoryHandle,
     layout: Layout,
     spec: Spec,
 }
@@ -355,7 +361,7 @@ fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
 }
 
 impl DeviceBackend for Queue {
-    fn alloc(&self, bytes: usize) -> Result<Handle> {
+    fn alloc(&self, bytes: usize) -> Result<MemoryHandle> {
         if bytes > 1 << 40 {
             let message = format!("cannot allocate {bytes} bytes on cuda:{}", self.number);
             return Err(Error::new(ErrorKind::Memory, "alloc", message));
@@ -375,17 +381,17 @@ impl DeviceBackend for Queue {
         Ok(name)
     }
 
-    fn free(&self, memory: Handle) {
+    fn free(&self, memory: MemoryHandle) {
         self.tell(Work::Free(memory));
     }
 
-    fn upload(&self, from: &[u8], to: Handle) -> Result<()> {
+    fn upload(&self, from: &[u8], to: MemoryHandle) -> Result<()> {
         self.counters.uploads.fetch_add(1, SeqCst);
         self.tell(Work::Upload(to, from.to_vec()));
         Ok(())
     }
 
-    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()> {
+    fn download(&self, from: MemoryHandle, start: usize, to: &mut [u8]) -> Result<()> {
         self.counters.downloads.fetch_add(1, SeqCst);
         let (reply, answered) = channel();
         self.tell(Work::Download(from, start, to.len(), reply));
@@ -393,20 +399,20 @@ impl DeviceBackend for Queue {
         Ok(())
     }
 
-    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+    fn offload(&self, from: MemoryHandle, start: usize, bytes: usize) -> Result<HostCopy> {
         self.counters.offloads.fetch_add(1, SeqCst);
         let copy = OnHost::default();
         self.tell(Work::Offload(from, start, bytes, copy.clone()));
         Ok(HostCopy::new(copy, bytes))
     }
 
-    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+    fn restore(&self, copy: &HostCopy, to: MemoryHandle) -> Result<()> {
         self.counters.restores.fetch_add(1, SeqCst);
         self.tell(Work::Restore(copy.get::<OnHost>().expect("a copy of its own").clone(), to));
         Ok(())
     }
 
-    fn settle(&self, memory: Handle) -> Result<()> {
+    fn wait_for_copies(&self, memory: MemoryHandle) -> Result<()> {
         self.tell(Work::Settle(memory));
         Ok(())
     }
@@ -418,14 +424,14 @@ impl DeviceBackend for Queue {
         Ok(())
     }
 
-    fn start(&self, call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+    fn start(&self, call: &OpCall<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
         let Op::Collective(of) = call.op else { return Ok(None) };
         let (from, to) = (seen(call.inputs), seen(call.outputs));
         let flight = self.launch(of, from.first(), &to[0])?;
         Ok(flight.map(|flight| Box::new(flight) as Box<dyn DeviceFlight>))
     }
 
-    fn run(&self, call: &Call<'_>) -> Result<bool> {
+    fn run(&self, call: &OpCall<'_>) -> Result<bool> {
         if let Op::Collective(_) = call.op {
             return on_host(self, call.op, &seen(call.inputs), &seen(call.outputs)).map(|()| true);
         }

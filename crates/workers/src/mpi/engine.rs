@@ -1,10 +1,12 @@
 //! The thread of a group: it alone calls MPI for it.
 
 use super::notices::Notices;
-use super::{Answer, Job, ONE_AT_A_TIME, Order, RESTING, Ready, Shared, held};
+use super::{
+    MpiAnswer, MpiCall, MpiStart, ONE_AT_A_TIME, RESTING, ThreadCommand, ThreadShared, lock,
+};
+use crate::call_digest::{self, CallDigest};
 use crate::combine::combine;
 use crate::sizes::{CHUNK, DIRECT, LINE};
-use crate::ticket::{self, Ticket};
 use mpi::collective::{CommunicatorCollectives, Root};
 use mpi::point_to_point::{Destination, Source};
 use mpi::request::{Request, Scope, scope};
@@ -29,12 +31,12 @@ const NAP: Duration = Duration::from_micros(500);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// What the thread knows of its group.
-struct Engine {
+struct MpiEngine {
     id: u64,
     comm: SimpleCommunicator,
     /// Notices go by a communicator of their own.
     notices: Notices,
-    shared: Arc<Shared>,
+    shared: Arc<ThreadShared>,
     rank: usize,
     size: usize,
     timeout: Duration,
@@ -43,14 +45,14 @@ struct Engine {
     sent: RefCell<Vec<u64>>,
     received: RefCell<Vec<u64>>,
     /// Who waits for the current call.
-    answer: RefCell<Option<Sender<Answer>>>,
+    answer: RefCell<Option<Sender<MpiAnswer>>>,
     /// What the current call is, and what the last one was that all workers entered, for errors.
     doing: RefCell<String>,
-    last: RefCell<Option<Ticket>>,
+    last: RefCell<Option<CallDigest>>,
     /// How long this worker waited for the others to enter the last call.
     wait: Cell<Duration>,
     /// Memory of sums, kept from call to call, as pages are dear when they are new.
-    scratch: RefCell<Scratch>,
+    scratch: RefCell<ChunkBuffers>,
     /// Set when the group ends: who waits for that.
     end: RefCell<Option<Sender<()>>>,
 }
@@ -58,7 +60,7 @@ struct Engine {
 /// Of a chunk: itself with an end that makes its shares equal, the parts of all workers of this
 /// one's share, and their sum.
 #[derive(Default)]
-struct Scratch {
+struct ChunkBuffers {
     padded: Vec<u8>,
     parts: Vec<u8>,
     sum: Vec<u8>,
@@ -71,14 +73,14 @@ pub(super) fn serve(
     id: u64,
     timeout: Duration,
     one_at_a_time: bool,
-    shared: Arc<Shared>,
-    ready: &Sender<Ready>,
-    orders: &Receiver<Order>,
+    shared: Arc<ThreadShared>,
+    ready: &Sender<MpiStart>,
+    orders: &Receiver<ThreadCommand>,
 ) -> Option<Sender<()>> {
     let (comm, notices) = (comm.duplicate(), comm.duplicate());
     let (rank, size) = (comm.rank() as usize, comm.size() as usize);
-    held(&shared.waited).resize(size, Duration::ZERO);
-    let engine = Engine {
+    lock(&shared.waited).resize(size, Duration::ZERO);
+    let engine = MpiEngine {
         id,
         comm,
         notices: Notices { comm: notices, timeout, one_at_a_time },
@@ -106,16 +108,20 @@ pub(super) fn serve(
     ended
 }
 
-impl Engine {
+impl MpiEngine {
     fn one<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _guard = self.one_at_a_time.then(|| held(&ONE_AT_A_TIME));
+        let _guard = self.one_at_a_time.then(|| lock(&ONE_AT_A_TIME));
         f()
     }
 
     /// Carries out orders until the group ends. A message that is on its way is held by the frame
     /// of the call that sent it, which carries out the orders that follow until it has arrived:
     /// `arrived` tells.
-    fn serve(&self, orders: &Receiver<Order>, mut arrived: Option<&mut dyn FnMut() -> bool>) {
+    fn serve(
+        &self,
+        orders: &Receiver<ThreadCommand>,
+        mut arrived: Option<&mut dyn FnMut() -> bool>,
+    ) {
         loop {
             if arrived.as_mut().is_some_and(|arrived| arrived()) {
                 return;
@@ -132,22 +138,22 @@ impl Engine {
                 Some(_) => orders.recv_timeout(Duration::from_millis(1)),
             };
             match order {
-                Ok(Order::Run(job)) => self.run(job, orders),
-                Ok(Order::Fail(reason)) => self.notices.tell_failure(&reason),
-                Ok(Order::Look) => {
+                Ok(ThreadCommand::Run(job)) => self.run(job, orders),
+                Ok(ThreadCommand::Fail(reason)) => self.notices.tell_failure(&reason),
+                Ok(ThreadCommand::Look) => {
                     self.shared.looking.store(false, Ordering::Relaxed);
                     if let Some(reason) = self.notices.glance() {
                         self.shared.fail(reason);
                     }
                 }
-                Ok(Order::End(ended)) => *self.end.borrow_mut() = Some(ended),
+                Ok(ThreadCommand::End(ended)) => *self.end.borrow_mut() = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn run(&self, mut job: Job, orders: &Receiver<Order>) {
+    fn run(&self, mut job: MpiCall, orders: &Receiver<ThreadCommand>) {
         let call = CollectiveCall {
             collective: &job.collective,
             operand: &job.operand,
@@ -158,8 +164,10 @@ impl Engine {
             return self.send(*to, &call, &job, orders);
         }
         *self.doing.borrow_mut() = match job.collective {
-            Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
-            _ => Ticket::new(self.id, self.number.get(), &call).to_string(),
+            Collective::Recv { .. } => {
+                format!("{} (at {})", call_digest::describe(&call), job.line)
+            }
+            _ => CallDigest::new(self.id, self.number.get(), &call).to_string(),
         };
         if let Some(reason) = self.failure() {
             // The caller waits; if it does not, nobody needs the answer.
@@ -221,7 +229,7 @@ impl Engine {
     fn last(&self) -> String {
         match &*self.last.borrow() {
             None => "before its first collective".to_string(),
-            Some(ticket) => format!("its last collective was {ticket}"),
+            Some(digest) => format!("its last collective was {digest}"),
         }
     }
 
@@ -245,26 +253,27 @@ impl Engine {
 
     /// Compares what all workers were asked.
     ///
-    /// With its ticket a worker says how long it waited for the others the last time: who waited
+    /// With its digest a worker says how long it waited for the others the last time: who waited
     /// least came last, and the others waited for it.
     fn compare(&self, call: &CollectiveCall<'_>) -> std::result::Result<(), String> {
         let number = self.number.replace(self.number.get() + 1);
-        let mut mine = Ticket::new(self.id, number, call).encode().to_vec();
+        let mut mine = CallDigest::new(self.id, number, call).encode().to_vec();
         mine.extend_from_slice(&(self.wait.get().as_nanos() as u64).to_le_bytes());
         let start = Instant::now();
         let mut all = vec![0; mine.len() * self.size];
         self.all_gather(&mine, &mut all);
         let before = self.wait.replace(start.elapsed());
-        let said: &[[u8; ticket::BYTES + 8]] = all.as_chunks().0;
+        let said: &[[u8; call_digest::BYTES + 8]] = all.as_chunks().0;
         let wait =
-            |said: &[u8; ticket::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
+            |said: &[u8; call_digest::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
         if let Some(slowest) = (0..said.len()).min_by_key(|&rank| wait(&said[rank])) {
-            held(&self.shared.waited)[slowest] += before;
+            lock(&self.shared.waited)[slowest] += before;
         }
-        let ticket = |said: &[u8; ticket::BYTES + 8]| said.first_chunk().map(Ticket::decode);
-        let tickets: Vec<Ticket> = said.iter().filter_map(ticket).collect();
-        *self.last.borrow_mut() = tickets.get(self.rank).cloned();
-        Ticket::compare(&tickets)
+        let digest =
+            |said: &[u8; call_digest::BYTES + 8]| said.first_chunk().map(CallDigest::decode);
+        let digests: Vec<CallDigest> = said.iter().filter_map(digest).collect();
+        *self.last.borrow_mut() = digests.get(self.rank).cloned();
+        CallDigest::compare(&digests)
     }
 
     fn exchange(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) {
@@ -312,7 +321,7 @@ impl Engine {
 
     /// The sum replaces the operand.
     fn all_reduce(&self, combination: Combination, dtype: DType, memory: &mut [u8]) {
-        let Scratch { padded, parts, sum } = &mut *self.scratch.borrow_mut();
+        let ChunkBuffers { padded, parts, sum } = &mut *self.scratch.borrow_mut();
         let len = memory.len();
         if len <= DIRECT {
             if len > 0 {
@@ -355,7 +364,7 @@ impl Engine {
     fn parts(&self, input: &[u8], mut use_them: impl FnMut(usize, &[u8], usize)) {
         let whole = input.len() / self.size;
         let step = (CHUNK / self.size).next_multiple_of(LINE);
-        let Scratch { padded: mine, parts: all, sum: _ } = &mut *self.scratch.borrow_mut();
+        let ChunkBuffers { padded: mine, parts: all, sum: _ } = &mut *self.scratch.borrow_mut();
         for at in (0..whole).step_by(step) {
             let part = step.min(whole - at);
             mine.clear();
@@ -368,11 +377,17 @@ impl Engine {
         }
     }
 
-    /// Sends a ticket and the data. The caller goes on at once.
-    fn send(&self, to: usize, call: &CollectiveCall<'_>, job: &Job, orders: &Receiver<Order>) {
+    /// Sends a digest and the data. The caller goes on at once.
+    fn send(
+        &self,
+        to: usize,
+        call: &CollectiveCall<'_>,
+        job: &MpiCall,
+        orders: &Receiver<ThreadCommand>,
+    ) {
         let number = self.sent.borrow()[to];
         self.sent.borrow_mut()[to] += 1;
-        let head = Ticket::new(self.id, number, call).encode();
+        let head = CallDigest::new(self.id, number, call).encode();
         let process = self.comm.process_at_rank(to as i32);
         let _ = job.answer.send(Ok(vec![]));
         scope(|s| {
@@ -405,7 +420,7 @@ impl Engine {
         output: &mut [u8],
     ) -> std::result::Result<(), String> {
         let process = self.comm.process_at_rank(from as i32);
-        let mut head = [0; ticket::BYTES];
+        let mut head = [0; call_digest::BYTES];
         scope(|s| {
             self.finish(
                 self.one(|| process.immediate_receive_into_with_tag(s, &mut head[..], TICKET)),
@@ -413,13 +428,13 @@ impl Engine {
         });
         let number = self.received.borrow()[from];
         self.received.borrow_mut()[from] += 1;
-        let came = Ticket::decode(&head);
-        if !came.agrees(&Ticket::of_send(self.id, number, self.rank, spec, call.line)) {
+        let came = CallDigest::decode(&head);
+        if !came.agrees(&CallDigest::of_send(self.id, number, self.rank, spec, call.line)) {
             let message = format!(
                 "workers were asked for different things: worker {} for {} (at {}), worker {from} \
                  for {came}",
                 self.rank,
-                ticket::describe(call),
+                call_digest::describe(call),
                 call.line
             );
             self.notices.tell_failure(&message);

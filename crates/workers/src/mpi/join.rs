@@ -3,7 +3,7 @@
 //! MPI makes a communicator of some workers in a call that ends when all of them have made it, or
 //! never. So members first exchange messages, and whoever does not come in time is an error.
 
-use super::{ONE_AT_A_TIME, Shared, held};
+use super::{ONE_AT_A_TIME, ThreadShared, lock};
 use mpi::point_to_point::{Destination, MatchedReceiveVec, Source};
 use mpi::request::StaticScope;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
@@ -20,11 +20,11 @@ pub(super) fn meet(
     ranks: &[usize],
     (id, tag): (u64, i32),
     timeout: Duration,
-    parent: &Shared,
+    parent: &ThreadShared,
     one_at_a_time: bool,
 ) -> Result<(), String> {
     let one = |f: &mut dyn FnMut() -> bool| {
-        let _guard = one_at_a_time.then(|| held(&ONE_AT_A_TIME));
+        let _guard = one_at_a_time.then(|| lock(&ONE_AT_A_TIME));
         f()
     };
     // Nobody may receive it, so it is kept: some bytes for each sub-group that is made.

@@ -35,10 +35,10 @@ const KEPT: usize = 64 << 20;
 /// How long the end of MPI may take.
 const END: Duration = Duration::from_secs(10);
 
-type Answer = std::result::Result<Vec<u8>, String>;
+type MpiAnswer = std::result::Result<Vec<u8>, String>;
 
 /// A call for the thread of a group.
-struct Job {
+struct MpiCall {
     collective: Collective,
     operand: Spec,
     line: Line,
@@ -46,11 +46,11 @@ struct Job {
     output: usize,
     /// The workers compare the call, and nothing is moved.
     compared_only: bool,
-    answer: Sender<Answer>,
+    answer: Sender<MpiAnswer>,
 }
 
-enum Order {
-    Run(Job),
+enum ThreadCommand {
+    Run(MpiCall),
     /// Tell all others.
     Fail(String),
     /// See whether others have failed.
@@ -61,7 +61,7 @@ enum Order {
 
 /// What the thread of a group and its callers share.
 #[derive(Default)]
-struct Shared {
+struct ThreadShared {
     /// Why the group is not used any more.
     failed: Mutex<Option<String>>,
     /// How long this worker has waited for each.
@@ -70,27 +70,27 @@ struct Shared {
     looking: AtomicBool,
 }
 
-impl Shared {
+impl ThreadShared {
     /// Makes the group fail, and gives the reason: an earlier one if there is one.
     fn fail(&self, reason: String) -> String {
-        held(&self.failed).get_or_insert(reason).clone()
+        lock(&self.failed).get_or_insert(reason).clone()
     }
 
     fn failed(&self) -> Option<String> {
-        held(&self.failed).clone()
+        lock(&self.failed).clone()
     }
 }
 
 /// The way to the thread of a group, and to those of the groups that it is a part of.
-struct Way {
-    orders: Mutex<Sender<Order>>,
-    shared: Arc<Shared>,
-    parent: Option<Arc<Way>>,
+struct GroupThread {
+    orders: Mutex<Sender<ThreadCommand>>,
+    shared: Arc<ThreadShared>,
+    parent: Option<Arc<GroupThread>>,
 }
 
-impl Way {
-    fn new(orders: Sender<Order>, parent: Option<Arc<Way>>) -> Arc<Way> {
-        Arc::new(Way { orders: Mutex::new(orders), shared: Arc::default(), parent })
+impl GroupThread {
+    fn new(orders: Sender<ThreadCommand>, parent: Option<Arc<GroupThread>>) -> Arc<GroupThread> {
+        Arc::new(GroupThread { orders: Mutex::new(orders), shared: Arc::default(), parent })
     }
 
     /// Makes the groups that this one is a part of fail.
@@ -104,7 +104,7 @@ impl Way {
     fn fail(&self, reason: String) {
         let reason = self.shared.fail(reason);
         // If the thread has ended, there is nobody to be told.
-        let _ = held(&self.orders).send(Order::Fail(reason.clone()));
+        let _ = lock(&self.orders).send(ThreadCommand::Fail(reason.clone()));
         self.fail_parents(&reason);
     }
 }
@@ -116,32 +116,32 @@ struct Mpi {
     /// The ranks of the group in the world.
     ranks: Vec<usize>,
     timeout: Duration,
-    way: Arc<Way>,
+    thread: Arc<GroupThread>,
     subgroups: Subgroups,
     /// Memory in which operands go to the thread of the group, kept from call to call.
     kept: Mutex<Vec<u8>>,
 }
 
-fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Taken around each call of an MPI that wants one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The way to the thread that started MPI, and will end it.
-static WORLD: Mutex<Option<Sender<Order>>> = Mutex::new(None);
+static WORLD: Mutex<Option<Sender<ThreadCommand>>> = Mutex::new(None);
 
 /// A thread waits for ever, so MPI cannot be ended.
 static RESTING: AtomicBool = AtomicBool::new(false);
 
 /// What a thread of a group says when it is ready: its rank and the size, or what went wrong.
-type Ready = std::result::Result<(usize, usize), String>;
+type MpiStart = std::result::Result<(usize, usize), String>;
 
 /// The group of all workers that mpirun or slurm started.
 pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let (ready, started) = channel();
     let (orders, received) = channel();
-    let way = Way::new(orders.clone(), None);
+    let way = GroupThread::new(orders.clone(), None);
     let shared = way.shared.clone();
     thread::Builder::new()
         .name("pullback-mpi".to_string())
@@ -168,7 +168,7 @@ pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let answer = started.recv().map_err(|_| failure("workers", "MPI failed".to_string()))?;
     let (rank, size) = answer.map_err(|message| failure("workers", message))?;
     let worker = Mpi::new(WORLD_ID, rank, (0..size).collect(), timeout, way);
-    *held(&WORLD) = Some(orders);
+    *lock(&WORLD) = Some(orders);
     Ok(Arc::new(worker))
 }
 
@@ -183,25 +183,31 @@ pub(crate) fn is_open_mpi() -> bool {
 
 /// Ends MPI, as programs must before they exit.
 pub(crate) fn finish() {
-    let Some(orders) = held(&WORLD).take() else { return };
+    let Some(orders) = lock(&WORLD).take() else { return };
     if RESTING.load(Ordering::Relaxed) {
         return;
     }
     let (ended, wait) = channel();
-    if orders.send(Order::End(ended)).is_ok() {
+    if orders.send(ThreadCommand::End(ended)).is_ok() {
         // Another worker may not come to the end: mpirun or slurm will tell.
         let _ = wait.recv_timeout(END);
     }
 }
 
 impl Mpi {
-    fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
+    fn new(
+        id: u64,
+        rank: usize,
+        ranks: Vec<usize>,
+        timeout: Duration,
+        way: Arc<GroupThread>,
+    ) -> Mpi {
         Mpi {
             id,
             rank,
             ranks,
             timeout,
-            way,
+            thread: way,
             subgroups: Subgroups::default(),
             kept: Mutex::default(),
         }
@@ -218,14 +224,14 @@ impl Mpi {
         let error = |message: String| {
             Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
         };
-        if let Some(reason) = self.way.shared.failed() {
+        if let Some(reason) = self.thread.shared.failed() {
             return Err(error(reason));
         }
         let (answer, answered) = channel();
-        let mut memory = std::mem::take(&mut *held(&self.kept));
+        let mut memory = std::mem::take(&mut *lock(&self.kept));
         memory.clear();
         memory.extend_from_slice(input.unwrap_or_default());
-        let job = Job {
+        let job = MpiCall {
             collective: call.collective.clone(),
             operand: call.operand.clone(),
             line: call.line,
@@ -234,14 +240,14 @@ impl Mpi {
             output,
             answer,
         };
-        let sent = held(&self.way.orders).send(Order::Run(job));
+        let sent = lock(&self.thread.orders).send(ThreadCommand::Run(job));
         let ended = || "MPI has ended".to_string();
         let outcome = sent
             .map_err(|_| ended())
             .and_then(|()| answered.recv().unwrap_or_else(|_| Err(ended())));
         outcome.map_err(|message| {
-            let reason = self.way.shared.fail(message);
-            self.way.fail_parents(&reason);
+            let reason = self.thread.shared.fail(message);
+            self.thread.fail_parents(&reason);
             error(reason)
         })
     }
@@ -249,7 +255,7 @@ impl Mpi {
     /// Takes memory back that [`Mpi::ask`] has given.
     fn keep(&self, memory: Vec<u8>) {
         if memory.capacity() <= KEPT {
-            *held(&self.kept) = memory;
+            *lock(&self.kept) = memory;
         }
     }
 
@@ -310,11 +316,11 @@ impl Communicator for Mpi {
     /// What is known by now: MPI is asked on the thread of the group, so what it finds is the
     /// answer of a later call. Whoever waits calls this again and again.
     fn broken(&self) -> Option<String> {
-        let shared = &self.way.shared;
+        let shared = &self.thread.shared;
         let failed = shared.failed();
         if failed.is_none() && !shared.looking.swap(true, Ordering::Relaxed) {
             // If the thread has ended, so has MPI, and there is nobody to fail.
-            let _ = held(&self.way.orders).send(Order::Look);
+            let _ = lock(&self.thread.orders).send(ThreadCommand::Look);
         }
         failed
     }
@@ -333,8 +339,8 @@ impl Communicator for Mpi {
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();
         let (orders, received) = channel();
-        let way = Way::new(orders, Some(self.way.clone()));
-        let (shared, parent) = (way.shared.clone(), self.way.shared.clone());
+        let way = GroupThread::new(orders, Some(self.thread.clone()));
+        let (shared, parent) = (way.shared.clone(), self.thread.shared.clone());
         let (timeout, called) = (self.timeout, ranks.to_vec());
         thread::Builder::new()
             .name("pullback-mpi-part".to_string())
@@ -364,17 +370,17 @@ impl Communicator for Mpi {
         match answer {
             Ok((rank, _)) => Ok(Some(Arc::new(Mpi::new(id, rank, world, timeout, way)))),
             Err(message) => {
-                self.way.fail(message.clone());
+                self.thread.fail(message.clone());
                 Err(failure("subgroup", message))
             }
         }
     }
 
     fn waited(&self) -> Vec<Duration> {
-        held(&self.way.shared.waited).clone()
+        lock(&self.thread.shared.waited).clone()
     }
 
     fn fail(&self, reason: &str) {
-        self.way.fail(format!("worker {} failed: {reason}", self.rank));
+        self.thread.fail(format!("worker {} failed: {reason}", self.rank));
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! A notice is sent when a group ends, and nobody may be there to receive it: its memory is kept.
 
-use super::{ONE_AT_A_TIME, held};
+use super::{ONE_AT_A_TIME, lock};
 use mpi::point_to_point::{Destination, MatchedReceiveVec, Source};
 use mpi::request::StaticScope;
 use mpi::topology::{Communicator as _, SimpleCommunicator};
@@ -39,7 +39,7 @@ enum Notice {
 
 impl Notices {
     fn one<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _guard = self.one_at_a_time.then(|| held(&ONE_AT_A_TIME));
+        let _guard = self.one_at_a_time.then(|| lock(&ONE_AT_A_TIME));
         f()
     }
 

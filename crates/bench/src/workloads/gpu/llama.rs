@@ -12,7 +12,7 @@ use pullback_nn::{
     Rotary,
 };
 
-struct Sizes {
+struct LlamaSizes {
     vocabulary: usize,
     layers: usize,
     width: usize,
@@ -23,7 +23,7 @@ struct Sizes {
     batch: usize,
 }
 
-const FULL: Sizes = Sizes {
+const FULL: LlamaSizes = LlamaSizes {
     vocabulary: 128_256,
     layers: 16,
     width: 2048,
@@ -34,7 +34,7 @@ const FULL: Sizes = Sizes {
     batch: 4,
 };
 
-const SMALL: Sizes = Sizes {
+const SMALL: LlamaSizes = LlamaSizes {
     vocabulary: 128,
     layers: 2,
     width: 32,
@@ -56,8 +56,8 @@ struct Block {
 }
 
 impl Block {
-    fn new(sizes: &Sizes) -> Block {
-        let Sizes { width, heads, kv_heads, hidden, .. } = *sizes;
+    fn new(sizes: &LlamaSizes) -> Block {
+        let LlamaSizes { width, heads, kv_heads, hidden, .. } = *sizes;
         let rotary = Rotary::new(width / heads).base(500_000.0);
         let attention = AttentionConfig::new(width, heads).kv_heads(kv_heads).rotary(rotary);
         Block {
@@ -90,7 +90,7 @@ struct Llama {
 }
 
 impl Llama {
-    fn new(sizes: &Sizes) -> Llama {
+    fn new(sizes: &LlamaSizes) -> Llama {
         let llama = Llama {
             token: Embedding::new(sizes.vocabulary, sizes.width),
             blocks: (0..sizes.layers).map(|_| Block::new(sizes)).collect(),

@@ -34,12 +34,12 @@ pub(super) struct PairTile {
     pub cols: usize,
 }
 
-type TileFn = unsafe fn(&PairTile);
+type PairTileFn = unsafe fn(&PairTile);
 
 /// Tiles of 1 to `ROWS` rows and of one or two vectors: `[rows - 1][vectors - 1]`.
 pub(super) struct Tiles {
-    pub packed: [[TileFn; 2]; ROWS],
-    pub in_place: [[TileFn; 2]; ROWS],
+    pub packed: [[PairTileFn; 2]; ROWS],
+    pub in_place: [[PairTileFn; 2]; ROWS],
 }
 
 macro_rules! tiles {

@@ -1,9 +1,11 @@
 //! The gradients of batch normalisation.
 
-use super::{BatchNormPhase, CHUNK, ChannelLines, Partition, Sum, into_lines, lanes, row, stretch};
+use super::{
+    BatchNormPhase, BlockedSum, CHUNK, ChannelLines, Partition, into_lines, lanes, row, stretch,
+};
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::{AlignedScratch, Float, Results, is_streamed, padded};
+use crate::norm::lanes::{AlignedScratch, ComputeFloat, Results, is_streamed, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
@@ -44,7 +46,7 @@ struct BatchNormBackward<'a, E: Elem> {
     to: usize,
 }
 
-fn backward<E: Elem<Compute: Float>>(
+fn backward<E: Elem<Compute: ComputeFloat>>(
     eps: f64,
     [x, dy]: [Source<'_>; 2],
     w: Source<'_>,
@@ -90,7 +92,7 @@ fn backward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> BatchNormBackward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> BatchNormBackward<'_, E> {
     /// The sums of `dy · (x − mean)` and of `dy` in a part.
     #[inline(always)]
     fn sums<I: Isa>(
@@ -102,7 +104,7 @@ impl<E: Elem<Compute: Float>> BatchNormBackward<'_, E> {
     ) -> [E::Compute; 2] {
         let (partition, mean) = (&self.partition, self.mean[channel]);
         let (from, to) = partition.samples_of(part);
-        let (mut slope, mut shift) = (Sum::new(), Sum::new());
+        let (mut slope, mut shift) = (BlockedSum::new(), BlockedSum::new());
         for i in from..to {
             let (x, dy) =
                 (self.x.line::<E>(partition, i, channel), self.dy.line::<E>(partition, i, channel));
@@ -122,7 +124,7 @@ impl<E: Elem<Compute: Float>> BatchNormBackward<'_, E> {
     }
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for BatchNormBackward<'_, E> {
+impl<E: Elem<Compute: ComputeFloat>> SimdTask for BatchNormBackward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let partition = &self.partition;

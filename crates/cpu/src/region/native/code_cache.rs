@@ -10,7 +10,7 @@
 use super::emit::{EmittedLoop, Emitter, InstructionSet, emit};
 use super::micro::Body;
 use super::registers::{Registers, assign};
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 pub(super) use crate::region::steps::NativeLoop as NativeFn;
 use memmap2::{Mmap, MmapMut};
 use pullback_ir::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ pub(super) struct CodeKey {
     /// A domain of one element, without a loop.
     pub(super) scalar: bool,
     /// Where spilled values are written.
-    pub(super) spill: Ref,
+    pub(super) spill: TableRef,
     /// The table entries that are written with streaming stores.
     pub(super) streamed: Range<u32>,
     /// The body of each of its functions.
@@ -95,7 +95,7 @@ impl Drop for MachineCode {
 impl MachineCode {
     fn make(source: Arc<CodeKey>) -> Result<MachineCode> {
         let mut emitter = Emitter::new();
-        let Written { entries, patches, places } = source.write(&mut emitter)?;
+        let EmittedCode { entries, patches, places } = source.write(&mut emitter)?;
         let memory = mapped(emitter.finish(), patches)?;
         let spilled = places * if source.scalar { 16 } else { 64 };
         Ok(MachineCode { memory, entries, spilled, source })
@@ -120,7 +120,7 @@ impl MachineCode {
 
 /// What was emitted: where its functions start, the bytes to be patched, and how many places it
 /// needs for spilled values.
-struct Written {
+struct EmittedCode {
     entries: Vec<usize>,
     patches: Vec<(usize, i32)>,
     places: usize,
@@ -128,13 +128,13 @@ struct Written {
 
 impl CodeKey {
     /// Emits the code.
-    fn write(&self, emitter: &mut Emitter) -> Result<Written> {
+    fn write(&self, emitter: &mut Emitter) -> Result<EmittedCode> {
         let registers = match self.set {
             // The last one is a temporary for converting booleans to a mask.
             InstructionSet::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
             InstructionSet::Avx2 => Registers { vectors: 12, masks: None },
         };
-        let mut written = Written { entries: Vec::new(), patches: Vec::new(), places: 0 };
+        let mut written = EmittedCode { entries: Vec::new(), patches: Vec::new(), places: 0 };
         for body in &self.bodies {
             let assigned = assign(body, registers, !self.scalar);
             let double = body.values.iter().any(|v| v.lane.is_double());

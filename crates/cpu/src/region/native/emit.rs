@@ -30,7 +30,7 @@ mod listing;
 use super::micro::{Body, Lane, ValueOrigin};
 use super::opcodes::{Opcode, code};
 use super::registers::{Assigned, RegisterOp};
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 use listing::Listing;
 use std::ops::Range;
@@ -83,7 +83,7 @@ pub(super) struct EmittedLoop<'a> {
     /// Whether a value has elements of eight bytes.
     pub(super) double: bool,
     /// Where spilled values are stored.
-    pub(super) spill: Ref,
+    pub(super) spill: TableRef,
     /// The table entries that are written with streaming stores.
     pub(super) streamed: Range<u32>,
 }
@@ -346,7 +346,7 @@ impl LoopEmitter<'_, '_> {
     }
 
     /// The element of this iteration, or the only one.
-    fn memory(&mut self, place: Ref, size: usize, moves: bool) -> Emitted<MemoryOperand> {
+    fn memory(&mut self, place: TableRef, size: usize, moves: bool) -> Emitted<MemoryOperand> {
         let base = self.base(place.entry)?;
         let moves = moves && self.it.lanes > 1;
         let index = if moves { INDEX } else { Register::None };

@@ -4,7 +4,7 @@
 //! reordered or approximated, so the bits are the same.
 
 use super::recipes::{binary, unary, vjp};
-use crate::region::plan::{Group, Ref, RegionPlan, ValueStorage};
+use crate::region::plan::{NativeGroup, RegionPlan, TableRef, ValueStorage};
 use pullback_ir::{Compare as Test, DType, Error, Inst, Op, Pointwise, Result};
 use std::collections::HashMap;
 
@@ -97,13 +97,13 @@ pub(super) enum Micro {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ValueOrigin {
     Computed(Micro, [usize; 3], usize),
-    Elements(Ref),
-    One(Ref),
+    Elements(TableRef),
+    One(TableRef),
     Number(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Val {
+pub(super) struct BodyValue {
     pub(super) lane: Lane,
     pub(super) from: ValueOrigin,
 }
@@ -114,13 +114,13 @@ pub(super) enum Item {
     /// A value is computed.
     Make(usize),
     /// A value is written to memory.
-    Put(usize, Ref),
+    Put(usize, TableRef),
 }
 
 /// The body of a native loop.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Body {
-    pub(super) values: Vec<Val>,
+    pub(super) values: Vec<BodyValue>,
     pub(super) items: Vec<Item>,
 }
 
@@ -167,15 +167,15 @@ impl Writer {
     }
 
     /// Writes a value to memory.
-    pub(super) fn store(&mut self, value: usize, to: Ref) {
+    pub(super) fn store(&mut self, value: usize, to: TableRef) {
         self.body.items.push(Item::Put(value, to));
     }
 
     /// The body of a group of values.
     pub(super) fn group(
         plan: &RegionPlan,
-        group: &Group,
-        of: &dyn Fn(ValueStorage) -> Ref,
+        group: &NativeGroup,
+        of: &dyn Fn(ValueStorage) -> TableRef,
     ) -> Result<Body> {
         let mut writer = Writer::new();
         let mut found: Vec<Option<usize>> = vec![None; plan.values.len()];
@@ -216,7 +216,7 @@ impl Writer {
     }
 
     pub(super) fn value(&mut self, lane: Lane, from: ValueOrigin) -> usize {
-        self.body.values.push(Val { lane, from });
+        self.body.values.push(BodyValue { lane, from });
         self.body.values.len() - 1
     }
 

@@ -27,7 +27,7 @@ pub(crate) mod straight;
 
 pub(crate) use code_cache::{MachineCode, counts};
 
-use super::plan::{Group, Ref, RegionPlan, SCRATCH, ValueStorage};
+use super::plan::{NativeGroup, RegionPlan, SCRATCH, TableRef, ValueStorage};
 use super::steps::TileStep;
 use super::{CodegenMode, TilePass};
 use crate::simd::{Level, level};
@@ -80,7 +80,7 @@ impl NativeCompiler {
         spill: usize,
         streamed: Range<u32>,
     ) -> NativeCompiler {
-        let spill = Ref { entry: SCRATCH, disp: spill as u32 };
+        let spill = TableRef { entry: SCRATCH, disp: spill as u32 };
         let (set, scalar) = (target.set, len == 1);
         NativeCompiler { source: CodeKey { set, scalar, spill, streamed, bodies: Vec::new() } }
     }
@@ -89,8 +89,8 @@ impl NativeCompiler {
     pub(super) fn group(
         &mut self,
         plan: &RegionPlan,
-        group: &Group,
-        of: &dyn Fn(ValueStorage) -> Ref,
+        group: &NativeGroup,
+        of: &dyn Fn(ValueStorage) -> TableRef,
     ) -> Result<()> {
         self.source.bodies.push(Writer::group(plan, group, of)?);
         Ok(())

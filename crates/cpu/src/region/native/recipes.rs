@@ -7,7 +7,7 @@ use super::micro::{CUT, DOWN, GT, LE, LT, Lane, Micro, NEAREST, UP, Writer, none
 use pullback_ir::{Binary, DType, Op, Result, Unary, binary_rows, unary_rows};
 
 /// The code of a function of `N` values.
-pub(super) enum Recipe<const N: usize> {
+pub(super) enum FunctionCode<const N: usize> {
     /// No native code: kernels are called.
     None,
     /// For floats of either width, and for booleans where `infer` accepts them.
@@ -16,14 +16,14 @@ pub(super) enum Recipe<const N: usize> {
     Truth(fn(&mut Writer, [usize; N], Lane) -> usize),
 }
 
-impl<const N: usize> Recipe<N> {
+impl<const N: usize> FunctionCode<N> {
     /// Whether there is code for operands of a dtype.
     pub(super) fn fits(&self, dtype: DType) -> bool {
         match self {
-            Recipe::None => false,
-            Recipe::Any(_) => true,
-            Recipe::F32(_) => dtype == DType::F32,
-            Recipe::Truth(_) => dtype == DType::Bool,
+            FunctionCode::None => false,
+            FunctionCode::Any(_) => true,
+            FunctionCode::F32(_) => dtype == DType::F32,
+            FunctionCode::Truth(_) => dtype == DType::Bool,
         }
     }
 
@@ -35,9 +35,9 @@ impl<const N: usize> Recipe<N> {
         op: &Op,
     ) -> Result<usize> {
         match self {
-            Recipe::None => none(op),
-            Recipe::Any(code) | Recipe::Truth(code) => Ok(code(writer, x, lane)),
-            Recipe::F32(code) => Ok(code(writer, x)),
+            FunctionCode::None => none(op),
+            FunctionCode::Any(code) | FunctionCode::Truth(code) => Ok(code(writer, x, lane)),
+            FunctionCode::F32(code) => Ok(code(writer, x)),
         }
     }
 }
@@ -45,19 +45,19 @@ impl<const N: usize> Recipe<N> {
 /// The recipe that a row names: a function here, or one of [`Writer`] for `f32` alone.
 macro_rules! recipe {
     (none, $at:ident, $name:ident) => {
-        Recipe::None
+        FunctionCode::None
     };
     (any, $at:ident, $name:ident) => {
-        Recipe::Any($at::$name)
+        FunctionCode::Any($at::$name)
     };
     (truth, $at:ident, $name:ident) => {
-        Recipe::Truth($at::$name)
+        FunctionCode::Truth($at::$name)
     };
     (f32, value, $name:ident) => {
-        Recipe::F32(|w, [x]| w.$name(x))
+        FunctionCode::F32(|w, [x]| w.$name(x))
     };
     (f32, slope, $name:ident) => {
-        Recipe::F32(|w, [x, dy]| super::functions::slope::$name(w, x, dy))
+        FunctionCode::F32(|w, [x, dy]| super::functions::slope::$name(w, x, dy))
     };
 }
 
@@ -67,12 +67,12 @@ macro_rules! of_one {
         $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
     )*) => {
         /// The code of a function of one element.
-        pub(super) fn unary(f: Unary) -> Recipe<1> {
+        pub(super) fn unary(f: Unary) -> FunctionCode<1> {
             match f { $(Unary::$f => recipe!($native, value, $name)),* }
         }
 
         /// The code of `dy · f'`, from the saved value.
-        pub(super) fn vjp(f: Unary) -> Recipe<2> {
+        pub(super) fn vjp(f: Unary) -> FunctionCode<2> {
             match f { $(Unary::$f => recipe!($native_vjp, slope, $name)),* }
         }
     };
@@ -85,7 +85,7 @@ macro_rules! of_two {
         $cuda:tt;
     )*) => {
         /// The code of a function of two elements.
-        pub(super) fn binary(f: Binary) -> Recipe<2> {
+        pub(super) fn binary(f: Binary) -> FunctionCode<2> {
             match f { $(Binary::$f => recipe!($native, pair, $name)),* }
         }
     };

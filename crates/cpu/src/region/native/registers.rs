@@ -7,7 +7,7 @@
 //! stay in one for the whole loop.
 
 use super::micro::{Body, Item, Lane, ValueOrigin};
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 
 /// An instruction with registers.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) enum RegisterOp {
     Put {
         value: usize,
         from: u8,
-        to: Ref,
+        to: TableRef,
     },
 }
 

@@ -11,7 +11,7 @@ use super::code_cache::{CodeKey, MachineCode, NativeFn};
 use super::micro::{Lane, Micro, ValueOrigin, Writer};
 use crate::region::CodegenMode;
 use crate::region::build::literal;
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 use pullback_ir::{
     Binary, Compare, DType, Error, Ints, Op, Pointwise, Result, Scalar, binary_rows,
 };
@@ -82,7 +82,7 @@ impl StraightBuilder {
 
     /// The element at a byte offset of a table entry.
     pub(crate) fn load(&mut self, entry: usize, byte: usize, dtype: DType) -> ScalarId {
-        let place = Ref { entry: entry as u32, disp: byte as u32 };
+        let place = TableRef { entry: entry as u32, disp: byte as u32 };
         if let Some(&known) = self.known.get(&(place.entry, place.disp))
             && self.dtypes.get(&known) == Some(&dtype)
         {
@@ -159,7 +159,7 @@ impl StraightBuilder {
     pub(crate) fn store(&mut self, value: ScalarId, entry: usize, byte: usize) {
         let value = self.now(value);
         let dtype = self.dtypes.get(&value).copied().unwrap_or(DType::F64);
-        let to = Ref { entry: entry as u32, disp: byte as u32 };
+        let to = TableRef { entry: entry as u32, disp: byte as u32 };
         if self.known.get(&(to.entry, to.disp)) == Some(&value) {
             return;
         }
@@ -209,7 +209,7 @@ impl StraightBuilder {
         let code = CodeKey {
             set: self.target.set,
             scalar: true,
-            spill: Ref { entry: scratch as u32, disp: 0 },
+            spill: TableRef { entry: scratch as u32, disp: 0 },
             streamed: 0..0,
             bodies: vec![self.writer.finish()],
         }
@@ -320,7 +320,7 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
 }
 
 impl Writer {
-    fn load(&mut self, lane: Lane, place: Ref) -> ScalarId {
+    fn load(&mut self, lane: Lane, place: TableRef) -> ScalarId {
         self.value(lane, ValueOrigin::One(place))
     }
 

@@ -4,7 +4,7 @@
 use super::{Dense, Dice, Seen, one_by_one, point, ways};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::region::Kernel;
+use crate::region::RegionKernel;
 use crate::{Buffer, Input};
 use pullback_ir::{
     Binary, DType, Device, Inst, Layout, Load, Op, Reduction, Region, Shape, Spec, Unary,
@@ -90,7 +90,7 @@ fn a_region_after_any_product() {
             let sources: Vec<Source> =
                 operands.iter().zip(&strides).map(|(x, strides)| source(x, strides)).collect();
             for how in ways() {
-                let kernel = Kernel::with(&region, how).expect("a kernel");
+                let kernel = RegionKernel::with(&region, how).expect("a kernel");
                 for threads in [1, 2, 8] {
                     let specs: Vec<&Spec> = inputs.iter().map(|x| &x.spec).collect();
                     let results = region.infer(&specs).expect("a region that fits");
@@ -161,7 +161,7 @@ fn products_added_in_place_and_reduced() {
     let strides = [[k as isize, 1], [n as isize, 1]];
     for region in [sum, with_sums] {
         for how in ways() {
-            let kernel = Kernel::with(&region, how).expect("a kernel");
+            let kernel = RegionKernel::with(&region, how).expect("a kernel");
             let mut out = Buffer::alloc(c.spec.bytes()).expect("memory");
             let mut sums = Buffer::alloc(4 * m).expect("memory");
             // SAFETY: both have the bytes of C.

@@ -1,7 +1,7 @@
 //! Every function that has native code, over numbers of all sizes, against the unfused op.
 
 use super::{Dense, one_by_one, point, run_kernel, ways};
-use crate::region::Kernel;
+use crate::region::RegionKernel;
 use pullback_ir::{DType, Device, Inst, Layout, Load, Op, Region, Shape, Spec, Unary};
 
 /// All exponents and signs, with varied digits; then the neighbours of numbers at which formulas
@@ -53,7 +53,7 @@ fn functions_have_the_bits_of_their_ops() {
                 }
                 let want = one_by_one(&region, &inputs)[0].bits();
                 for how in ways() {
-                    let kernel = Kernel::with(&region, how).expect("a kernel");
+                    let kernel = RegionKernel::with(&region, how).expect("a kernel");
                     let got = run_kernel(&kernel, &region, &inputs, &[])[0].bits();
                     if let Some(i) = (0..n).find(|&i| got[i] != want[i]) {
                         panic!("{op} of {:e}, {how:?}: {:x} for {:x}", numbers[i], got[i], want[i]);

@@ -5,9 +5,9 @@
 use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
 use crate::operand::{Sink, Source};
-use crate::region::{CodegenMode, Kernel};
+use crate::region::{CodegenMode, RegionKernel};
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{Fused, Level, level, math32};
+use crate::simd::{FusedMultiplyAdd, Level, level, math32};
 use crate::{Buffer, par};
 use pullback_ir::{
     Binary, DType, Device, Inst, Layout, Load, Op, Region, Scalar, Shape, Spec, Unary,
@@ -151,7 +151,8 @@ unsafe fn chain_by_hand(x: &[f32], a: &[f32], b: &[f32], c: &[f32], y: &mut [f32
     let n = y.len() & !15;
     let (x, a, b, c, y) = (&x[..n], &a[..n], &b[..n], &c[..n], &mut y[..n]);
     for i in 0..n {
-        y[i] = math32::gelu::<Fused>(x[i] * a[i] + b[i]) * math32::sigmoid::<Fused>(c[i]);
+        y[i] = math32::gelu::<FusedMultiplyAdd>(x[i] * a[i] + b[i])
+            * math32::sigmoid::<FusedMultiplyAdd>(c[i]);
     }
 }
 
@@ -170,7 +171,7 @@ unsafe fn softmax_by_hand(x: &[f32], y: &mut [f32]) {
     let mut sums = [0f32; L];
     for (x, y) in x[..n].chunks_exact(L).zip(y[..n].chunks_exact_mut(L)) {
         for l in 0..L {
-            y[l] = math32::exp::<Fused>(x[l] - most);
+            y[l] = math32::exp::<FusedMultiplyAdd>(x[l] - most);
             sums[l] += y[l];
         }
     }
@@ -218,7 +219,7 @@ struct Setup {
 
 impl Setup {
     fn run(&self, how: CodegenMode, f: impl FnOnce(&mut dyn FnMut())) {
-        let kernel = Kernel::with(&self.region, how).expect("a kernel");
+        let kernel = RegionKernel::with(&self.region, how).expect("a kernel");
         let specs: Vec<&Spec> = self.inputs.iter().map(|x| &x.spec).collect();
         let results = self.region.infer(&specs).expect("a region that fits");
         let mut buffers: Vec<Buffer> =
@@ -375,7 +376,7 @@ fn ratios() {
     let written = start.elapsed();
     for how in [CodegenMode::Best, CodegenMode::Avx2, CodegenMode::Slices] {
         let start = Instant::now();
-        Kernel::with(&setup.region, how).expect("a kernel");
+        RegionKernel::with(&setup.region, how).expect("a kernel");
         let compiled = start.elapsed();
         setup.run(how, |run| {
             let mut state = [1.0, 1.0, 1.0];
@@ -405,7 +406,8 @@ fn compiling() {
     ];
     for (name, region) in regions {
         for how in [CodegenMode::Best, CodegenMode::Slices] {
-            let make = || drop(std::hint::black_box(Kernel::with(&region, how).expect("a kernel")));
+            let make =
+                || drop(std::hint::black_box(RegionKernel::with(&region, how).expect("a kernel")));
             let [time, checked] =
                 race(100, make, || drop(std::hint::black_box(region.values().expect("values"))));
             println!(
@@ -475,7 +477,7 @@ fn streaming() {
             .collect();
         let mut y = Buffer::alloc(4 * n).expect("memory");
         let sinks = [Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 }];
-        let kernel = Kernel::with(&region, CodegenMode::Best).expect("a kernel");
+        let kernel = RegionKernel::with(&region, CodegenMode::Best).expect("a kernel");
         assert!(kernel.streaming.is_some());
         for threads in [1, 2] {
             par::with_threads(threads, || {

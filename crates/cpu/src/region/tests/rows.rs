@@ -2,7 +2,7 @@
 
 use super::{Dense, Dice, point, run_kernel, ways};
 use crate::par;
-use crate::region::Kernel;
+use crate::region::RegionKernel;
 use pullback_ir::{
     Binary, DType, Device, Inst, Layout, Load, Op, Reduction, Region, Scalar, Shape, Spec, Unary,
 };
@@ -130,7 +130,7 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
             let want = softmax_by_hand(&numbers, row);
             let mut seen = None;
             for how in ways() {
-                let kernel = Kernel::with(&region, how).expect("a kernel");
+                let kernel = RegionKernel::with(&region, how).expect("a kernel");
                 for threads in [1, 2, 8] {
                     for over in [&[][..], &[(0, 0)][..]] {
                         let inputs = std::slice::from_ref(&x);
@@ -155,7 +155,7 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
             let inputs = [x, scale, shift];
             let mut seen = None;
             for how in ways() {
-                let kernel = Kernel::with(&region, how).expect("a kernel");
+                let kernel = RegionKernel::with(&region, how).expect("a kernel");
                 for threads in [1, 2, 8] {
                     let got = par::with_threads(threads, || {
                         run_kernel(&kernel, &region, &inputs, &[(0, 0)])
@@ -201,7 +201,7 @@ fn a_huge_sum_is_accurate() {
     let eager = super::one_by_one(&region, std::slice::from_ref(&x))[0].elements()[0].0;
     let mut seen = None;
     for how in ways() {
-        let kernel = Kernel::with(&region, how).expect("a kernel");
+        let kernel = RegionKernel::with(&region, how).expect("a kernel");
         for threads in [1, 2, 8] {
             let got = par::with_threads(threads, || {
                 run_kernel(&kernel, &region, std::slice::from_ref(&x), &[])[0].elements()[0]
@@ -239,7 +239,7 @@ fn rows_without_elements() {
     };
     let x = Dense::of(region.inputs[0].spec.clone(), || 0.0);
     for how in ways() {
-        let kernel = Kernel::with(&region, how).expect("a kernel");
+        let kernel = RegionKernel::with(&region, how).expect("a kernel");
         let got = run_kernel(&kernel, &region, std::slice::from_ref(&x), &[]);
         let numbers: Vec<Vec<f64>> =
             got.iter().map(|g| g.elements().iter().map(|e| e.0).collect()).collect();

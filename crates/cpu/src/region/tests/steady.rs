@@ -1,7 +1,7 @@
 //! A kernel that has run once allocates nothing.
 
 use super::rows::{layer_norm, softmax};
-use super::{CodegenMode, Dense, Dice, Kernel, made};
+use super::{CodegenMode, Dense, Dice, RegionKernel, made};
 use crate::operand::{Sink, Source};
 use crate::{Buffer, par};
 use pullback_ir::{DType, Region, Spec, dense_strides};
@@ -37,7 +37,7 @@ fn allocations_of_a_second_run(region: &Region, how: CodegenMode) -> usize {
     let mut dice = Dice::new(1);
     let inputs: Vec<Dense> =
         region.inputs.iter().map(|x| Dense::of(x.spec.clone(), || dice.number())).collect();
-    let kernel = Kernel::with(region, how).expect("a kernel");
+    let kernel = RegionKernel::with(region, how).expect("a kernel");
     let specs: Vec<&Spec> = inputs.iter().map(|x| &x.spec).collect();
     let results = region.infer(&specs).expect("a region that fits");
     let mut buffers: Vec<Buffer> =

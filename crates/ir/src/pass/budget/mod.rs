@@ -415,7 +415,7 @@ impl<'a> BudgetSearch<'a> {
             let place = at.map_or("?".to_string(), |at| at.to_string());
             error = error.detail(format!("{bytes:>12}  {place}"));
         }
-        error.hint("these are alive then, by line; smaller batches take less")
+        error.hint("these values are live at the peak, by line; smaller batches take less")
     }
 }
 

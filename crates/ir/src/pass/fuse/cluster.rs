@@ -64,12 +64,12 @@ impl Cluster {
 #[derive(Clone, Copy)]
 struct ClusterRef {
     cluster: u32,
-    kind: Made,
+    kind: ClusterValue,
 }
 
 /// What a cluster computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Made {
+enum ClusterValue {
     /// One number for each element.
     Element,
     /// One number per row.
@@ -139,7 +139,7 @@ impl<'a> Clusters<'a> {
 
     /// The cluster that computes a variable as a value.
     pub(super) fn cluster_id_of(&self, v: Var) -> Option<u32> {
-        let found = self.cluster_ref(v).filter(|found| found.kind != Made::Column);
+        let found = self.cluster_ref(v).filter(|found| found.kind != ClusterValue::Column);
         found.map(|cluster_ref| cluster_ref.cluster)
     }
 
@@ -260,15 +260,15 @@ impl<'a> Clusters<'a> {
                 self.origins[e.outputs[0].index()] = Origin { root, layout };
             }
             FusionKind::Point => self.place_point(i),
-            FusionKind::Reduce(length) => self.place_reduce(i, length, Made::Row),
-            FusionKind::Columns(length) => self.place_reduce(i, length, Made::Column),
+            FusionKind::Reduce(length) => self.place_reduce(i, length, ClusterValue::Row),
+            FusionKind::Columns(length) => self.place_reduce(i, length, ClusterValue::Column),
             FusionKind::Random => {
                 let root = self.origins[e.inputs[0].index()].root;
                 let level = self.level(root) + 1;
                 let cluster = self.start(self.spec(e.outputs[0]), level);
                 self.clusters[cluster as usize].keys.push(e.inputs[0]);
                 self.read(root, level);
-                self.add(cluster, i, Made::Element);
+                self.add(cluster, i, ClusterValue::Element);
             }
             FusionKind::Alone => {
                 let roots: SmallVec<[Var; 6]> =
@@ -305,9 +305,9 @@ impl<'a> Clusters<'a> {
         id
     }
 
-    fn add(&mut self, cluster: u32, i: usize, kind: Made) {
+    fn add(&mut self, cluster: u32, i: usize, kind: ClusterValue) {
         let literals = self.literals(i);
-        self.clusters[cluster as usize].columns += usize::from(kind == Made::Column);
+        self.clusters[cluster as usize].columns += usize::from(kind == ClusterValue::Column);
         self.clusters[cluster as usize].literals.extend(literals);
         self.clusters[cluster as usize].members.push(i as u32);
         let made = self.program.equations[i].outputs[0];
@@ -362,7 +362,7 @@ impl<'a> Clusters<'a> {
         loads.iter().for_each(|(root, _)| self.read(*root, level));
         self.clusters[cluster as usize].loads.extend(loads);
         self.clusters[cluster as usize].closed = biased;
-        self.add(cluster, i, Made::Element);
+        self.add(cluster, i, ClusterValue::Element);
     }
 
     /// Whether an op can join a cluster, of this many elements or rows.
@@ -379,7 +379,7 @@ impl<'a> Clusters<'a> {
     fn read_by(&self, i: usize, c: u32) -> Obstacle {
         let reduced = |v: &Var| {
             let found = self.cluster_ref(self.origins[v.index()].root);
-            found.is_some_and(|found| found.cluster == c && found.kind != Made::Element)
+            found.is_some_and(|found| found.cluster == c && found.kind != ClusterValue::Element)
         };
         match self.program.equations[i].inputs.iter().any(reduced) {
             true => Obstacle::Reduction,
@@ -420,9 +420,11 @@ impl<'a> Clusters<'a> {
             let origin = &self.origins[v.index()];
             match self.cluster_ref(origin.root) {
                 Some(cluster_ref) if cluster_ref.cluster == c => match cluster_ref.kind {
-                    Made::Element => origin.in_place(self.spec(origin.root)),
-                    Made::Row => origin.in_place(self.spec(origin.root)) || self.repeats(origin, c),
-                    Made::Column => false,
+                    ClusterValue::Element => origin.in_place(self.spec(origin.root)),
+                    ClusterValue::Row => {
+                        origin.in_place(self.spec(origin.root)) || self.repeats(origin, c)
+                    }
+                    ClusterValue::Column => false,
                 },
                 Some(_) | None => true,
             }
@@ -459,17 +461,17 @@ impl<'a> Clusters<'a> {
                 continue;
             }
             match self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.cluster == c) {
-                Some(cluster_ref) if cluster_ref.kind == Made::Column => {
+                Some(cluster_ref) if cluster_ref.kind == ClusterValue::Column => {
                     return Err(Obstacle::Reduction);
                 }
                 // Together with rows, all operands must be rows.
                 Some(cluster_ref) if reading.row => {
-                    if cluster_ref.kind != Made::Row || !origin.in_place(root) {
+                    if cluster_ref.kind != ClusterValue::Row || !origin.in_place(root) {
                         return Err(Obstacle::Layout);
                     }
                 }
                 None if reading.row => return Err(Obstacle::Elements(cluster.len, len)),
-                Some(cluster_ref) if cluster_ref.kind == Made::Row => {
+                Some(cluster_ref) if cluster_ref.kind == ClusterValue::Row => {
                     if cluster.single_stage(self.limits.long) {
                         return Err(Obstacle::Reduction);
                     }
@@ -536,7 +538,7 @@ impl<'a> Clusters<'a> {
         let roots: SmallVec<[Var; 3]> = reading.loads.iter().map(|load| load.0).collect();
         cluster.loads.extend(reading.loads);
         roots.iter().for_each(|&root| self.read(root, level));
-        self.add(c, i, if reading.row { Made::Row } else { Made::Element });
+        self.add(c, i, if reading.row { ClusterValue::Row } else { ClusterValue::Element });
         Ok(())
     }
 

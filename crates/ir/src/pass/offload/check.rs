@@ -9,7 +9,7 @@ impl Program {
         if !self.equations.iter().any(has_transfers) {
             return Ok(());
         }
-        let mut check = Check { program: self, made: vec![None; self.specs.len()] };
+        let mut check = TransferCheck { program: self, made: vec![None; self.specs.len()] };
         self.equations.iter().enumerate().try_for_each(|(i, e)| check.equation(i, e))?;
         if let Some(v) = self.outputs.iter().find(|v| check.made[v.index()].is_some()) {
             let message = format!("the output {v} is on its way to the host or back");
@@ -31,20 +31,20 @@ fn has_transfers(e: &Equation) -> bool {
 
 /// What an equation has made that only the next step reads.
 #[derive(Clone, Copy)]
-struct Made {
+struct PendingTransfer {
     at: usize,
     step: Transfer,
     /// The copy has not ended.
     waits: bool,
 }
 
-struct Check<'a> {
+struct TransferCheck<'a> {
     program: &'a Program,
     /// By variable.
-    made: Vec<Option<Made>>,
+    made: Vec<Option<PendingTransfer>>,
 }
 
-impl Check<'_> {
+impl TransferCheck<'_> {
     fn wrong(&self, at: usize, message: &str) -> Result<()> {
         let e = &self.program.equations[at];
         let message = format!("equation {at} (`{}`) {message}", e.op.name());
@@ -74,10 +74,11 @@ impl Check<'_> {
             if self.program.equations[made.at].inputs[0] != e.inputs[1] {
                 return self.wrong(at, "does not name what was copied");
             }
-            self.made[e.inputs[0].index()] = Some(Made { waits: false, ..made });
+            self.made[e.inputs[0].index()] = Some(PendingTransfer { waits: false, ..made });
         }
         if step != Transfer::Restored {
-            self.made[e.outputs[0].index()] = Some(Made { at, step, waits: step.starts() });
+            self.made[e.outputs[0].index()] =
+                Some(PendingTransfer { at, step, waits: step.starts() });
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub(super) struct Gap {
 }
 
 /// The memory of an ordered program.
-pub(super) struct Memory {
+pub(super) struct MemoryUse {
     /// By variable: in whose memory it is.
     pub(super) roots: Vec<Var>,
     /// By root: the equation that makes it, and those that read it, in order.
@@ -29,8 +29,8 @@ pub(super) struct Memory {
     bytes: Vec<usize>,
 }
 
-impl Memory {
-    pub(super) fn of(program: &Program, target: Target) -> Memory {
+impl MemoryUse {
+    pub(super) fn of(program: &Program, target: Target) -> MemoryUse {
         let (roots, layouts) = memory_of(program, target);
         let count = program.specs.len();
         let (mut own, mut fixed) = (vec![false; count], vec![false; count]);
@@ -85,7 +85,7 @@ impl Memory {
             now.max(0) as usize
         };
         let there = change[..program.equations.len()].iter().copied().map(sum).collect();
-        Memory { roots, used, there, movable, bytes }
+        MemoryUse { roots, used, there, movable, bytes }
     }
 
     /// The most bytes that are there at a time.

@@ -40,7 +40,7 @@ pub use time::{duration, nanoseconds};
 use super::plan::{Plan, plan};
 use super::{HostLink, Target};
 use crate::{Line, Program};
-use gaps::{Gap, Memory};
+use gaps::{Gap, MemoryUse};
 use rewrite::rewritten;
 use std::fmt;
 use time::{over, starts};
@@ -145,7 +145,7 @@ pub fn offloaded(program: &Program, bytes: usize, target: Target) -> Offloaded {
         return Offloaded { waits, ..unchanged(time) };
     }
     let search = Search { program, target, link, starts: starts(program, &link) };
-    let memory = Memory::of(program, target);
+    let memory = MemoryUse::of(program, target);
     // The least that is possible: all that may go is away whenever nothing uses it.
     let mut best = search.within(&memory, 0);
     if best.plan.peak() > bytes {
@@ -206,7 +206,7 @@ struct Trip {
 
 /// What is on the host when.
 struct Placement<'a> {
-    memory: &'a Memory,
+    memory: &'a MemoryUse,
     starts: &'a [u64],
     link: HostLink,
     limit: usize,
@@ -216,7 +216,7 @@ struct Placement<'a> {
 
 impl Search<'_> {
     /// Keeps what is there within a limit, as far as possible.
-    fn within(&self, memory: &Memory, limit: usize) -> Offloaded {
+    fn within(&self, memory: &MemoryUse, limit: usize) -> Offloaded {
         let there = memory.there.clone();
         let (starts, link) = (&self.starts[..], self.link);
         let mut placement = Placement { memory, starts, link, limit, there };
@@ -229,7 +229,7 @@ impl Search<'_> {
         Offloaded { program, plan, values, time, waits }
     }
 
-    fn value(&self, memory: &Memory, gap: &Gap) -> MovedValue {
+    fn value(&self, memory: &MemoryUse, gap: &Gap) -> MovedValue {
         let made = memory.used[gap.value.index()][0];
         let e = &self.program.equations[made];
         let spec = self.program.spec(gap.value);
@@ -247,7 +247,7 @@ impl Search<'_> {
 
     /// How long it takes to run an equation again at another one, with what it needs and is not
     /// there then.
-    fn again(&self, memory: &Memory, made: usize, at: usize) -> u64 {
+    fn again(&self, memory: &MemoryUse, made: usize, at: usize) -> u64 {
         /// What takes more equations is not looked at closely.
         const DEEP: usize = 64;
         let definitions = self.program.definitions();

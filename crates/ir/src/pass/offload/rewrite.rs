@@ -1,14 +1,14 @@
 //! A program with the steps of values that leave and come back.
 
 use super::Trip;
-use super::gaps::Memory;
+use super::gaps::MemoryUse;
 use crate::pass::dead_code;
 use crate::{Equation, Op, Program, ResultMemory, Transfer, Var, Vars};
 use rustc_hash::FxHashMap;
 
 /// The program with the copies of trips. What is read after a gap is the value that came back, and
 /// views of it.
-pub(super) fn rewritten(program: &Program, memory: &Memory, trips: &[Trip]) -> Program {
+pub(super) fn rewritten(program: &Program, memory: &MemoryUse, trips: &[Trip]) -> Program {
     let mut at: Vec<Vec<(Transfer, usize)>> = vec![Vec::new(); program.equations.len() + 1];
     for (i, trip) in trips.iter().enumerate() {
         at[trip.gap.from + 1].push((Transfer::Offload, i));
@@ -16,7 +16,7 @@ pub(super) fn rewritten(program: &Program, memory: &Memory, trips: &[Trip]) -> P
         at[trip.returns].push((Transfer::Restore, i));
         at[trip.gap.to].push((Transfer::Restored, i));
     }
-    let mut writer = Writer {
+    let mut writer = TransferWriter {
         program,
         memory,
         trips,
@@ -38,9 +38,9 @@ pub(super) fn rewritten(program: &Program, memory: &Memory, trips: &[Trip]) -> P
     dead_code(&writer.out).renumbered()
 }
 
-struct Writer<'a> {
+struct TransferWriter<'a> {
     program: &'a Program,
-    memory: &'a Memory,
+    memory: &'a MemoryUse,
     trips: &'a [Trip],
     /// The trip of each root that leaves.
     trip_of: FxHashMap<Var, usize>,
@@ -52,7 +52,7 @@ struct Writer<'a> {
     made: Vec<Option<usize>>,
 }
 
-impl Writer<'_> {
+impl TransferWriter<'_> {
     fn push(&mut self, op: Op, inputs: Vars, like: Var, e: Option<&Equation>) -> Var {
         let spec = self.program.spec(like).clone();
         let new = self.out.fresh(spec);

@@ -231,15 +231,15 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "peak {}: arena {}, outputs {}, constants {}",
-            Bytes(self.peak()),
-            Bytes(self.arena),
-            Bytes(self.outputs),
-            Bytes(self.all_constants())
+            ByteCount(self.peak()),
+            ByteCount(self.arena),
+            ByteCount(self.outputs),
+            ByteCount(self.all_constants())
         )?;
         writeln!(f, "taken during equation {}:", self.peak_at)?;
         for live in &self.live {
             let what = if live.scratch { " (scratch)" } else { "" };
-            write!(f, "  {:>10}  {}{what}", Bytes(live.bytes).to_string(), live.var)?;
+            write!(f, "  {:>10}  {}{what}", ByteCount(live.bytes).to_string(), live.var)?;
             match live.at {
                 Some(at) => writeln!(f, "  // {at}")?,
                 None => writeln!(f)?,
@@ -249,9 +249,9 @@ impl fmt::Display for Plan {
     }
 }
 
-struct Bytes(usize);
+struct ByteCount(usize);
 
-impl fmt::Display for Bytes {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             n if n < 10 << 10 => write!(f, "{n} B"),

@@ -25,13 +25,13 @@ use crate::{Error, Layout, Line, Op, Program, Result, Spec, Structure};
 pub struct Planned {
     program: Program,
     plan: Plan,
-    inputs: Vec<Argument>,
+    inputs: Vec<InputBinding>,
     fresh: Vec<(usize, usize)>,
 }
 
 /// How an input is bound.
 #[derive(Clone, Debug)]
-struct Argument {
+struct InputBinding {
     /// The layout of its elements, from the first on.
     layout: Layout,
     /// An output replaces it.
@@ -98,7 +98,7 @@ impl Planned {
         let inputs = layouts.into_iter().zip(written);
         let bytes = |k: usize| (k, program.spec(program.outputs[k]).bytes());
         Ok(Planned {
-            inputs: inputs.map(|(layout, written)| Argument { layout, written }).collect(),
+            inputs: inputs.map(|(layout, written)| InputBinding { layout, written }).collect(),
             fresh: (0..program.outputs.len()).filter(|&k| own[k]).map(bytes).collect(),
             program,
             plan,

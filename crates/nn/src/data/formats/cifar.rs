@@ -15,7 +15,7 @@ const SIDE: usize = 32;
 const PIXELS: usize = 3 * SIDE * SIDE;
 
 /// One of the two data sets.
-struct Kind {
+struct CifarVariant {
     title: &'static str,
     /// The folder in the archive of the binary version, and in that of the Python version.
     folders: (&'static str, &'static str),
@@ -26,7 +26,7 @@ struct Kind {
     labels: usize,
 }
 
-const TEN: Kind = Kind {
+const TEN: CifarVariant = CifarVariant {
     title: "CIFAR-10",
     folders: ("cifar-10-batches-bin", "cifar-10-batches-py"),
     archive: "cifar-10-binary.tar.gz",
@@ -41,7 +41,7 @@ const TEN: Kind = Kind {
     labels: 1,
 };
 
-const HUNDRED: Kind = Kind {
+const HUNDRED: CifarVariant = CifarVariant {
     title: "CIFAR-100",
     folders: ("cifar-100-binary", "cifar-100-python"),
     archive: "cifar-100-binary.tar.gz",
@@ -58,7 +58,7 @@ struct Records {
     labels: [Vec<i64>; 2],
 }
 
-impl Kind {
+impl CifarVariant {
     /// The folder that the files are in.
     fn folder(&self, root: &Path) -> Result<PathBuf> {
         let said = |what: String| Err(wrong(FORMAT, &root.display().to_string(), what));

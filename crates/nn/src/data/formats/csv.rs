@@ -40,14 +40,14 @@ pub struct Csv {
     delimiter: u8,
     columns: Option<Vec<String>>,
     categories: Vec<String>,
-    label: Option<(String, Meaning)>,
+    label: Option<(String, LabelMeaning)>,
     missing: Missing,
     dtype: DType,
 }
 
 /// What a label is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Meaning {
+enum LabelMeaning {
     Class,
     StoredType,
 }
@@ -194,7 +194,7 @@ impl Csv {
     /// ```
     #[must_use]
     pub fn label(self, name: impl Into<String>) -> Csv {
-        Csv { label: Some((name.into(), Meaning::Class)), ..self }
+        Csv { label: Some((name.into(), LabelMeaning::Class)), ..self }
     }
 
     /// The column with the number to predict for each row (regression). A column that the file does
@@ -208,7 +208,7 @@ impl Csv {
     /// ```
     #[must_use]
     pub fn target(self, name: impl Into<String>) -> Csv {
-        Csv { label: Some((name.into(), Meaning::StoredType)), ..self }
+        Csv { label: Some((name.into(), LabelMeaning::StoredType)), ..self }
     }
 
     /// A feature column that holds names, which are numbered in sorted order. A column that the
@@ -415,10 +415,10 @@ impl CsvReading<'_> {
         }
         let (labels, classes) = match label {
             None => (None, Vec::new()),
-            Some((column, Meaning::StoredType)) => {
+            Some((column, LabelMeaning::StoredType)) => {
                 (Some(Tensor::from(self.numbers(column)?).cast(self.csv.dtype)), Vec::new())
             }
-            Some((column, Meaning::Class)) => {
+            Some((column, LabelMeaning::Class)) => {
                 let (codes, names) = match self.whole_numbers(column) {
                     Some(codes) => (codes, Vec::new()),
                     None => self.classes(column)?,

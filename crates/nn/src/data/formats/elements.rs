@@ -83,7 +83,7 @@ pub(super) fn decode(
     bytes: &[u8],
     big_endian: bool,
 ) -> Result<Tensor> {
-    let lay = Lay { shape, bytes, big_endian };
+    let lay = ElementLayout { shape, bytes, big_endian };
     match number {
         StoredType::F64 => lay.tensor(f64::from_le_bytes),
         StoredType::F32 => lay.tensor(f32::from_le_bytes),
@@ -113,13 +113,13 @@ pub(super) fn decode(
     }
 }
 
-struct Lay<'a> {
+struct ElementLayout<'a> {
     shape: &'a [usize],
     bytes: &'a [u8],
     big_endian: bool,
 }
 
-impl Lay<'_> {
+impl ElementLayout<'_> {
     fn values<T, const N: usize>(&self, read: impl Fn([u8; N]) -> T) -> Vec<T> {
         let (numbers, _) = self.bytes.as_chunks::<N>();
         let one = |&(mut bytes): &[u8; N]| {

@@ -279,7 +279,7 @@ impl JsonLines {
             let mut item = BTreeMap::new();
             for (field, kind) in &fields {
                 let made = match row.get(field) {
-                    Some(value) => made(value, *kind),
+                    Some(value) => field_from(value, *kind),
                     None => Err("it is missing".to_string()),
                 };
                 let made = made.map_err(|what| {
@@ -370,7 +370,7 @@ fn has_fraction(value: &Value) -> bool {
 }
 
 /// A field of an item, or what is wrong with the value.
-fn made(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
+fn field_from(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
     let dtype = match (kind, value) {
         (FieldKind::Text, Value::String(text)) => return Ok(Field::Text(text.clone())),
         (FieldKind::Text, other) => {

@@ -20,7 +20,7 @@ impl<S: Stream> Stream for Shuffle<S> {
     fn open(&self, pass: EpochSeed) -> Result<Items<S::Item>> {
         Ok(Box::new(Buffered {
             items: self.stream.open(pass.below())?,
-            held: Vec::new(),
+            buffer: Vec::new(),
             size: self.size,
             dice: RandomIndices { key: pass.key(), drawn: Vec::new(), round: 0 },
         }))
@@ -29,7 +29,7 @@ impl<S: Stream> Stream for Shuffle<S> {
 
 struct Buffered<T> {
     items: Items<T>,
-    held: Vec<T>,
+    buffer: Vec<T>,
     size: usize,
     dice: RandomIndices,
 }
@@ -38,18 +38,18 @@ impl<T> Iterator for Buffered<T> {
     type Item = Result<T>;
 
     fn next(&mut self) -> Option<Result<T>> {
-        while self.held.len() < self.size {
+        while self.buffer.len() < self.size {
             match self.items.next() {
-                Some(Ok(item)) => self.held.push(item),
+                Some(Ok(item)) => self.buffer.push(item),
                 Some(Err(error)) => return Some(Err(error)),
                 None => break,
             }
         }
-        if self.held.is_empty() {
+        if self.buffer.is_empty() {
             return None;
         }
-        let chosen = self.dice.below(self.held.len());
-        Some(Ok(self.held.swap_remove(chosen)))
+        let chosen = self.dice.below(self.buffer.len());
+        Some(Ok(self.buffer.swap_remove(chosen)))
     }
 }
 

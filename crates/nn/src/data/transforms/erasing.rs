@@ -11,7 +11,7 @@ const TRIES: usize = 10;
 
 /// What a rectangle is filled with.
 #[derive(Clone, Debug)]
-enum Filling {
+enum EraseValue {
     Number(f64),
     Channels(Vec<f64>),
     Noise,
@@ -35,7 +35,7 @@ pub struct RandomErasing {
     p: f64,
     scale: (f64, f64),
     ratio: (f64, f64),
-    filling: Filling,
+    filling: EraseValue,
 }
 
 impl RandomErasing {
@@ -60,7 +60,7 @@ impl RandomErasing {
             p: probability("RandomErasing", p),
             scale: (0.02, 0.33),
             ratio: (0.3, 3.3),
-            filling: Filling::Number(0.0),
+            filling: EraseValue::Number(0.0),
         }
     }
 
@@ -124,7 +124,7 @@ impl RandomErasing {
     /// ```
     #[must_use]
     pub fn value(self, value: f64) -> RandomErasing {
-        RandomErasing { filling: Filling::Number(value), ..self }
+        RandomErasing { filling: EraseValue::Number(value), ..self }
     }
 
     /// A value for each channel. With a number of values that is not that of the channels, applying
@@ -141,7 +141,7 @@ impl RandomErasing {
     /// ```
     #[must_use]
     pub fn values(self, values: impl Into<Vec<f64>>) -> RandomErasing {
-        RandomErasing { filling: Filling::Channels(values.into()), ..self }
+        RandomErasing { filling: EraseValue::Channels(values.into()), ..self }
     }
 
     /// Normal noise in the rectangle: torchvision's `value="random"`.
@@ -157,7 +157,7 @@ impl RandomErasing {
     /// ```
     #[must_use]
     pub fn random(self) -> RandomErasing {
-        RandomErasing { filling: Filling::Noise, ..self }
+        RandomErasing { filling: EraseValue::Noise, ..self }
     }
 }
 
@@ -184,7 +184,7 @@ impl Transform for RandomErasing {
     fn apply(&self, image: Tensor, seed: ItemSeed) -> Result<Tensor> {
         const NAME: &str = "RandomErasing";
         let (channels, h, w) = dimensions(NAME, &image)?;
-        if let Filling::Channels(values) = &self.filling
+        if let EraseValue::Channels(values) = &self.filling
             && values.len() != channels
         {
             let n = values.len();
@@ -208,9 +208,9 @@ impl Transform for RandomErasing {
         };
         let (top, left) = (below(drawn[1], h - height + 1), below(drawn[2], w - width + 1));
         let value = match &self.filling {
-            Filling::Number(value) => Tensor::from(*value),
-            Filling::Channels(values) => Tensor::from(&values[..]).reshape([channels, 1, 1]),
-            Filling::Noise => {
+            EraseValue::Number(value) => Tensor::from(*value),
+            EraseValue::Channels(values) => Tensor::from(&values[..]).reshape([channels, 1, 1]),
+            EraseValue::Noise => {
                 let key = seed.part(0).key();
                 key.normal([channels, height, width], pullback::DType::F32, 0.0, 1.0)
             }

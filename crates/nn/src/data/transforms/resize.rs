@@ -134,9 +134,9 @@ impl Transform for Resize {
             return Ok(image);
         }
         let (mode, antialias) = match self.interpolation {
-            InterpolationMode::Nearest => (pullback::Resize::Nearest, false),
-            InterpolationMode::Bilinear => (pullback::Resize::Linear, self.antialias),
-            InterpolationMode::Bicubic => (pullback::Resize::Cubic, self.antialias),
+            InterpolationMode::Nearest => (pullback::InterpolateMode::Nearest, false),
+            InterpolationMode::Bilinear => (pullback::InterpolateMode::Linear, self.antialias),
+            InterpolationMode::Bicubic => (pullback::InterpolateMode::Cubic, self.antialias),
         };
         catch(|| {
             let resized = Interpolate::to([height, width]).mode(mode).antialias(antialias);

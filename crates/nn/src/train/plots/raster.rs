@@ -58,7 +58,7 @@ impl Page {
     pub fn text(&mut self, at: (f64, f64), text: &str, size: f64, colour: Colour, upwards: bool) {
         // A base line between two rows of pixels would blur the feet of all letters.
         let (left, base) = if upwards { (at.0.round(), at.1) } else { (at.0, at.1.round()) };
-        let placed = |&(across, up): &font::Point| match upwards {
+        let placed = |&(across, up): &font::OutlinePoint| match upwards {
             false => (left + across, base - up),
             // What was up is to the left.
             true => (left - up, base - across),

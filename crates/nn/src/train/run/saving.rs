@@ -1,6 +1,6 @@
 //! How a run is saved and resumed: by worker 0 for all, or by each worker its part.
 
-use super::super::spread::Saved;
+use super::super::spread::CheckpointContents;
 use super::{BEST, Batches, OP, TrainingRun};
 use crate::Module;
 use crate::state::{Checkpoint, Checkpoints, Record, json_of, number_in};
@@ -27,7 +27,7 @@ impl<'a, M: Module, B: Batches> TrainingRun<'_, 'a, M, B> {
     fn resume_whole(&mut self, checkpoints: &Checkpoints) -> Result<()> {
         let Some(found) = checkpoints.latest()? else { return Ok(()) };
         let (saved, passed_over) = (found.checkpoint, found.passed_over);
-        let mut groups = self.trainer.kept.clone();
+        let mut groups = self.trainer.states.clone();
         if saved.has_tensors(BEST) {
             let best = self.copied_weights();
             groups.push((BEST.to_string(), best.clone()));
@@ -100,10 +100,10 @@ impl<'a, M: Module, B: Batches> TrainingRun<'_, 'a, M, B> {
     }
 
     /// What checkpoints hold, besides the weights of the best step.
-    fn saved(&self) -> Saved<'a, M> {
+    fn saved(&self) -> CheckpointContents<'a, M> {
         let trainer = &self.trainer;
         let (model, optimizer) = (trainer.model, trainer.optimizer);
-        Saved { model, optimizer, kept: trainer.kept.clone() }
+        CheckpointContents { model, optimizer, states: trainer.states.clone() }
     }
 
     /// Saves a checkpoint, if this step has none.
@@ -157,7 +157,7 @@ impl<'a, M: Module, B: Batches> TrainingRun<'_, 'a, M, B> {
         let trainer = &self.trainer;
         let mut checkpoint = Checkpoint::of(trainer.model).optimizer(trainer.optimizer);
         checkpoint.record = self.record();
-        for (group, named) in &trainer.kept {
+        for (group, named) in &trainer.states {
             checkpoint = checkpoint.tensors(group, named.clone());
         }
         if let Some(best) = &self.best {

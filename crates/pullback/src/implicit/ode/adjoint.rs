@@ -1,7 +1,7 @@
 //! The rule of [`ode`](super::ode): the adjoint equation, as an `ode`.
 
-use super::{Field, Ode, steps};
-use crate::implicit::flat::Watch;
+use super::{Ode, VectorField, steps};
+use crate::implicit::flat::DependenceCheck;
 use crate::{Tensor, cat, custom_vjp, kinks, mode, scan_reverse, stack, trace, vjp};
 use pullback_ir::Line;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[track_caller]
 pub(super) fn solve(
     options: Ode,
-    field: Field,
+    field: VectorField,
     theta: &[Tensor],
     y0: &Tensor,
     times: &Tensor,
@@ -20,10 +20,10 @@ pub(super) fn solve(
     if y0.is_empty() {
         return times.unsqueeze(1) * y0.unsqueeze(0);
     }
-    type Argument = (Vec<Tensor>, Tensor, Tensor);
+    type AdjointArgument = (Vec<Tensor>, Tensor, Tensor);
     let (inside, at_times) = (field.clone(), field.clone());
-    let forward = move |(theta, y0, times): &Argument| {
-        let watch = Watch::new("ode", at);
+    let forward = move |(theta, y0, times): &AdjointArgument| {
+        let watch = DependenceCheck::new("ode", at);
         let watched =
             |theta: &[Tensor], t: &Tensor, y: &Tensor| watch.call(y, |y| inside(theta, t, y));
         let run = || match own {
@@ -33,7 +33,7 @@ pub(super) fn solve(
         let ys = mode::set_recording(false, run);
         (ys.clone(), (theta.clone(), times.clone(), ys))
     };
-    let backward = move |(theta, times, ys): &Argument, dys: &Tensor| {
+    let backward = move |(theta, times, ys): &AdjointArgument, dys: &Tensor| {
         if trace::knows(dys) && !dys.is_finite().all().item::<bool>() {
             // A gradient that overflowed stays visible, and is no error here.
             let nan = |x: &Tensor| {
@@ -64,7 +64,7 @@ pub(super) fn solve(
 /// The cotangents of θ, y0 and the times.
 fn pull(
     options: Ode,
-    field: &Field,
+    field: &VectorField,
     theta: &[Tensor],
     times: &Tensor,
     ys: &Tensor,
@@ -99,7 +99,7 @@ fn pull(
 }
 
 /// The field of (y, a, θ̄).
-fn augmented(field: &Field, layout: &Arc<FloatLeaves>, n: usize) -> Field {
+fn augmented(field: &VectorField, layout: &Arc<FloatLeaves>, n: usize) -> VectorField {
     let (field, layout) = (field.clone(), layout.clone());
     Arc::new(move |theta: &[Tensor], t: &Tensor, z: &Tensor| {
         let (y, a) = (z.narrow(0, 0, n), z.narrow(0, n as isize, n));

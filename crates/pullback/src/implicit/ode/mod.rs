@@ -23,7 +23,7 @@ use pullback_ir::Line;
 use std::sync::Arc;
 
 /// dy/dt, from the parameters (the leaves of a tree), t and y.
-pub(super) type Field = Arc<dyn Fn(&[Tensor], &Tensor, &Tensor) -> Tensor + Send + Sync>;
+pub(super) type VectorField = Arc<dyn Fn(&[Tensor], &Tensor, &Tensor) -> Tensor + Send + Sync>;
 
 /// Options of [`ode`].
 ///
@@ -214,7 +214,7 @@ impl Ode {
         let flat = Arc::new(Flat::of("ode", y0, at));
         let (like, inside, conventions) =
             (without_values(theta), flat.clone(), kinks::conventions());
-        let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
+        let field: VectorField = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([t, y]));
             let (y, theta) = (inside.split(y), like.with_leaves(theta));
             let run = || mode::with_own_lines(|| f(t, &y, &theta));

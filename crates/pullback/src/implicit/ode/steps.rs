@@ -188,7 +188,8 @@ fn failure(options: &Ode, f: RightHandSide, s: &OdeState, end: &Tensor) -> Error
         let message = format!(
             "{tries} steps were not enough to reach t = {end}: it is at {t}, with steps of {h:e}"
         );
-        return Error::argument("ode", message).hint("the equation may be stiff; allow larger errors with rtol(..) and atol(..), or more with max_steps(..)");
+        return Error::argument("ode", message)
+            .hint("the equation may be stiff; raise rtol(..) and atol(..), or max_steps(..)");
     }
     let message = format!(
         "at t = {t}, while integrating to t = {end}, steps of {h:e} are still too long for the tolerances"

@@ -58,7 +58,7 @@ use crate::memory::packing::{self, Pack};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, mode, trace};
-use packer::{Overflow, Packer};
+use packer::{OverflowPacker, Packer};
 use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Line};
 use state::BudgetState;
@@ -125,7 +125,7 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 #[derive(Clone)]
 pub struct MemoryBudget {
     ledger: Arc<SharedBudget>,
-    overflow: Option<Overflow>,
+    overflow: Option<OverflowPacker>,
 }
 
 impl MemoryBudget {
@@ -190,7 +190,7 @@ impl MemoryBudget {
     #[must_use]
     pub fn or_pack(mut self, packer: Arc<dyn Pack>) -> MemoryBudget {
         let rate = self.overflow.map_or(PACKING, |o| o.rate);
-        self.overflow = Some(Overflow { packer, rate });
+        self.overflow = Some(OverflowPacker { packer, rate });
         self
     }
 

@@ -15,12 +15,12 @@ const LINES: usize = 5;
 
 pub(super) struct Packer {
     pub ledger: Arc<SharedBudget>,
-    pub overflow: Option<Overflow>,
+    pub overflow: Option<OverflowPacker>,
 }
 
 /// The packer for values that are not kept, and its cost.
 #[derive(Clone)]
-pub(super) struct Overflow {
+pub(super) struct OverflowPacker {
     pub packer: Arc<dyn Pack>,
     /// The operations that could be done while a byte is packed and unpacked.
     pub rate: f64,
@@ -126,7 +126,7 @@ impl Packer {
     /// does not fit either.
     fn pack_overflow(
         &self,
-        overflow: &Overflow,
+        overflow: &OverflowPacker,
         value: &SavedValue<'_>,
         name: &'static str,
     ) -> Result<Option<Arc<dyn Packed>>> {

@@ -30,11 +30,11 @@ struct RecomputePlan {
 struct Ready {
     storage: Pooled<Storage>,
     /// How it is held during the recomputation.
-    how: How,
+    how: ValueHold,
 }
 
 #[derive(Clone, Copy)]
-enum How {
+enum ValueHold {
     /// It is referenced elsewhere.
     Found,
     /// It is kept, and may not be dropped.
@@ -54,7 +54,7 @@ impl BudgetState {
         for (&i, ready) in &mut plan.ready {
             if self.has(i) {
                 self.lock(i);
-                ready.how = How::Locked;
+                ready.how = ValueHold::Locked;
             }
         }
         let made = self.follow(&mut plan);
@@ -66,9 +66,9 @@ impl BudgetState {
     fn done_with(&mut self, id: usize, ready: Ready) {
         drop(ready.storage);
         match ready.how {
-            How::Found => {}
-            How::Locked => self.unlock(id),
-            How::Passing => self.passed(self.entries[id].bytes),
+            ValueHold::Found => {}
+            ValueHold::Locked => self.unlock(id),
+            ValueHold::Passing => self.passed(self.entries[id].bytes),
         }
     }
 
@@ -86,7 +86,7 @@ impl BudgetState {
                 continue;
             }
             if let Some(storage) = self.entries[id].alive() {
-                ready.insert(id, Ready { storage, how: How::Found });
+                ready.insert(id, Ready { storage, how: ValueHold::Found });
                 continue;
             }
             if let Some(value) = self.away(id) {
@@ -109,7 +109,7 @@ impl BudgetState {
     fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Pooled<Storage>> {
         for (id, away) in std::mem::take(&mut plan.away) {
             let storage = self.back(id, &away)?.ok_or_else(|| self.lost(id))?;
-            plan.ready.insert(id, Ready { storage, how: How::Found });
+            plan.ready.insert(id, Ready { storage, how: ValueHold::Found });
         }
         for id in std::mem::take(&mut plan.order) {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
@@ -167,16 +167,16 @@ impl BudgetState {
                 true => {
                     self.hold(id, storage.clone());
                     self.touch(id);
-                    How::Locked
+                    ValueHold::Locked
                 }
-                false => How::Passing,
+                false => ValueHold::Passing,
             };
             if plan.uses.get(&id).is_none_or(|&n| n == 0) {
                 continue;
             }
             match how {
-                How::Locked => self.lock(id),
-                How::Passing | How::Found => self.passing(self.entries[id].bytes),
+                ValueHold::Locked => self.lock(id),
+                ValueHold::Passing | ValueHold::Found => self.passing(self.entries[id].bytes),
             }
             plan.ready.insert(id, Ready { storage, how });
         }

@@ -7,7 +7,7 @@
 
 use super::replay::after_cotangent;
 use crate::apply::apply_all;
-use crate::custom::{Handle, OperandRole, Rule};
+use crate::custom::{OperandRole, Rule, RuleHandle};
 use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::trace::{self, TraceKind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
@@ -26,7 +26,7 @@ pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor]
     let (y, recorded) = fail::or_raise(traced);
     let body = recorded.program.renumbered();
     let rule: Box<dyn Rule> = Box::new(CheckpointRule(body.clone()));
-    let custom = Custom::new("checkpoint", Work::Body(body), Arc::new(Handle(rule)));
+    let custom = Custom::new("checkpoint", Work::Body(body), Arc::new(RuleHandle(rule)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(recorded.captures.iter().map(|c| &c.tensor)).collect();
     let made = mode::with_line(at, || apply_all(Op::Custom(Arc::new(custom)), &operands));

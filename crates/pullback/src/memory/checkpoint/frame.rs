@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) type Rerun = Box<dyn Fn(&[Tensor]) + Send + Sync>;
 
 /// A checkpointed call.
-pub(super) struct Frame {
+pub(super) struct CheckpointFrame {
     pub at: Line,
     pub rerun: Rerun,
     pub arguments: Vec<Argument>,
@@ -54,25 +54,25 @@ pub(super) struct Frame {
 pub(super) struct Argument {
     pub spec: Spec,
     pub kept: KeptValue,
-    pub tracked: Tracked,
+    pub tracked: ArgumentTracking,
     pub tangents: Tangents,
 }
 
 /// How an argument was tracked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tracked {
+pub(super) enum ArgumentTracking {
     Not,
     /// By a leaf whose transform has returned: it is not differentiated any more.
     Over,
     Yes,
 }
 
-impl Tracked {
-    fn of(history: &History) -> Tracked {
+impl ArgumentTracking {
+    fn of(history: &History) -> ArgumentTracking {
         match history {
-            History::None | History::Cut(_) => Tracked::Not,
-            History::Leaf(leaf) if leaf.is_over() => Tracked::Over,
-            History::Leaf(_) | History::Node(..) => Tracked::Yes,
+            History::None | History::Cut(_) => ArgumentTracking::Not,
+            History::Leaf(leaf) if leaf.is_over() => ArgumentTracking::Over,
+            History::Leaf(_) | History::Node(..) => ArgumentTracking::Yes,
         }
     }
 }
@@ -80,7 +80,7 @@ impl Tracked {
 #[derive(Default)]
 pub(super) struct FrameNotes {
     /// The values that were saved, in order.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<SavedSlot>,
     /// The function has returned.
     pub sealed: bool,
     /// Captured memory that was read.
@@ -96,7 +96,7 @@ pub(super) struct FrameNotes {
 }
 
 /// A value that a node of the first run saved.
-pub(super) struct Slot {
+pub(super) struct SavedSlot {
     pub name: String,
     pub at: Line,
     pub spec: Spec,
@@ -122,7 +122,7 @@ pub(super) struct WrittenMemory {
 
 /// What a node holds instead of a saved value.
 struct CheckpointedValue {
-    frame: Arc<Frame>,
+    frame: Arc<CheckpointFrame>,
     slot: usize,
     /// The value itself, if it is still referenced elsewhere.
     alive: Option<(WeakPooled<Storage>, SavedViewInfo)>,
@@ -131,19 +131,19 @@ struct CheckpointedValue {
 /// A saved view without its memory.
 struct SavedViewInfo(Spec, Layout, u64);
 
-impl Frame {
-    pub fn open(leaves: &[Tensor], rerun: Rerun, verify: bool, at: Line) -> Arc<Frame> {
+impl CheckpointFrame {
+    pub fn open(leaves: &[Tensor], rerun: Rerun, verify: bool, at: Line) -> Arc<CheckpointFrame> {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
             let kept = KeptValue::pack(x, (None, "checkpoint", at), false, &state.history);
-            let tracked = Tracked::of(&state.history);
+            let tracked = ArgumentTracking::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };
         let random = (!trace::active()).then(|| mode::with_line(at, random::states));
         let arguments = leaves.iter().map(keep).collect();
         // Between what was there before and what the function makes.
         let number = take_number();
-        Arc::new(Frame {
+        Arc::new(CheckpointFrame {
             at,
             rerun,
             arguments,
@@ -167,7 +167,7 @@ impl Frame {
     }
 
     /// Runs the function, noting what it saves, reads and writes.
-    pub fn run<R>(self: &Arc<Frame>, f: impl FnOnce() -> R) -> R {
+    pub fn run<R>(self: &Arc<CheckpointFrame>, f: impl FnOnce() -> R) -> R {
         let frames = FRAMES.with_borrow(|all| all.iter().cloned().chain([self.clone()]).collect());
         with_frames(frames, || packing::with_packing(Arc::new(RecordingPacker(self.clone())), f))
     }
@@ -194,7 +194,7 @@ impl Frame {
 }
 
 /// The packer of the first run.
-struct RecordingPacker(Arc<Frame>);
+struct RecordingPacker(Arc<CheckpointFrame>);
 
 impl Pack for RecordingPacker {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
@@ -207,7 +207,7 @@ impl Pack for RecordingPacker {
         let outside = frame.is_captured(&view.storage);
         let mut notes = frame.notes();
         // What is in memory anyway has a slot too, so that both runs count the same.
-        notes.slots.push(Slot {
+        notes.slots.push(SavedSlot {
             name: value.name().to_string(),
             at: value.at(),
             spec: x.spec().clone(),
@@ -266,10 +266,10 @@ pub(super) fn hash(x: &Tensor) -> u64 {
 
 thread_local! {
     /// The active checkpointed calls, the outermost first.
-    static FRAMES: RefCell<Vec<Arc<Frame>>> = const { RefCell::new(Vec::new()) };
+    static FRAMES: RefCell<Vec<Arc<CheckpointFrame>>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(super) fn with_frames<R>(frames: Vec<Arc<Frame>>, f: impl FnOnce() -> R) -> R {
+pub(super) fn with_frames<R>(frames: Vec<Arc<CheckpointFrame>>, f: impl FnOnce() -> R) -> R {
     let any = !frames.is_empty();
     let outer = FRAMES.replace(frames);
     let _restore = mode::on_drop(|| {
@@ -326,7 +326,8 @@ fn whole(root: &Tensor) -> Tensor {
 pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: Line) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
     // What a trace inside the function notes has not happened.
-    let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_captured(&root.0.storage);
+    let concerned =
+        |frame: &&Arc<CheckpointFrame>| frame.is_here() && frame.is_captured(&root.0.storage);
     for frame in frames.iter().filter(concerned) {
         if tracked {
             let message = "a captured tracked tensor is written in place by a checkpointed function, which will run again";

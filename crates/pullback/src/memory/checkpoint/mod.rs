@@ -45,7 +45,7 @@ use crate::read_only::ReadOnly;
 use crate::tensor::Frozen;
 use crate::unaliased::Since;
 use crate::{Tensor, Tree, kinks, mode, shared, trace};
-use frame::Frame;
+use frame::CheckpointFrame;
 use pullback_ir::Line;
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ impl Checkpoint {
             let f = f.clone();
             move |leaves: &[Tensor]| drop(f(&template.with_leaves(leaves)))
         };
-        let frame = Frame::open(&leaves, Box::new(again), self.verify, at);
+        let frame = CheckpointFrame::open(&leaves, Box::new(again), self.verify, at);
         let arguments = frozen(&leaves, at);
         let y = frame.run(|| f(&x.with_leaves(&arguments)));
         frame.seal();

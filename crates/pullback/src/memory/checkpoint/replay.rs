@@ -1,13 +1,13 @@
 //! The second run of a checkpointed function, which recomputes its values.
 
-use super::frame::{Frame, Tracked, WrittenMemory, hash, with_frames};
+use super::frame::{ArgumentTracking, CheckpointFrame, WrittenMemory, hash, with_frames};
 use crate::apply::apply;
 use crate::backend::Pooled;
 use crate::events::{self, REPLAY};
 use crate::memory::kept::{KeptValue, SavedView};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
-use crate::storage::{Storage, Writer};
+use crate::storage::{LastWrite, Storage};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::transform::levels;
@@ -21,7 +21,7 @@ thread_local! {
     /// Inside a trace, a cotangent of the node that is being visited.
     static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
     /// Calls whose values were recomputed by the active backward passes of this thread.
-    static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
+    static REPLAYED: RefCell<Vec<Weak<CheckpointFrame>>> = const { RefCell::new(Vec::new()) };
     /// Memory that was restored, and how often functions that run for the second time wrote it
     /// since.
     static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
@@ -62,7 +62,7 @@ impl Drop for Replays {
 }
 
 /// The value of a slot, computed again if it is not there.
-pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
+pub(super) fn value(frame: &Arc<CheckpointFrame>, slot: usize) -> Result<Tensor> {
     let there = {
         let mut notes = frame.notes();
         let sealed = notes.sealed;
@@ -90,7 +90,7 @@ pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
 }
 
 /// The error of a function that writes over what one of its own operations has saved.
-fn overwrites(frame: &Frame, slot: usize, view: &SavedView) -> Error {
+fn overwrites(frame: &CheckpointFrame, slot: usize, view: &SavedView) -> Error {
     let (name, at) = {
         let slot = &frame.notes().slots[slot];
         (slot.name.clone(), slot.at)
@@ -107,7 +107,7 @@ fn overwrites(frame: &Frame, slot: usize, view: &SavedView) -> Error {
 }
 
 /// Runs the function again and gives what it saves.
-fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<SavedView>>> {
+fn replay(frame: &Arc<CheckpointFrame>) -> Result<Vec<Option<SavedView>>> {
     let arguments = frame.arguments.iter().enumerate().map(|(i, _)| argument(frame, i));
     let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
     check_unchanged(frame)?;
@@ -153,7 +153,7 @@ fn after_current_cotangent(x: &Tensor) -> Tensor {
 }
 
 /// An argument of the first run, tracked if it was.
-fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
+fn argument(frame: &CheckpointFrame, i: usize) -> Result<Tensor> {
     let argument = &frame.arguments[i];
     let x = match &argument.kept {
         KeptValue::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
@@ -170,9 +170,9 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     };
     let x = after_current_cotangent(&x).alias(History::None, argument.tangents.clone());
     match argument.tracked {
-        Tracked::Not => {}
-        Tracked::Over => x.become_leaf().end(),
-        Tracked::Yes => drop(x.become_leaf()),
+        ArgumentTracking::Not => {}
+        ArgumentTracking::Over => x.become_leaf().end(),
+        ArgumentTracking::Yes => drop(x.become_leaf()),
     }
     x.lock().frozen = Frozen::Argument;
     Ok(x)
@@ -198,7 +198,7 @@ pub(crate) fn with_cotangent<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> 
 }
 
 /// The outside state that the function read must be unchanged.
-fn check_unchanged(frame: &Frame) -> Result<()> {
+fn check_unchanged(frame: &CheckpointFrame) -> Result<()> {
     let notes = frame.notes();
     // What the function writes itself gets its old contents back.
     let restored: FxHashSet<usize> = notes.written.iter().map(|w| storage_of(&w.tensor)).collect();
@@ -230,7 +230,7 @@ fn check_unchanged(frame: &Frame) -> Result<()> {
     }
 }
 
-fn differs(frame: &Frame, how: &str) -> Error {
+fn differs(frame: &CheckpointFrame, how: &str) -> Error {
     let message = format!("a checkpointed function computed something else the second time: {how}");
     Error::new(ErrorKind::Gradient, "checkpoint", message).at(frame.at).hint(
         "its arguments, random keys, flags and the memory that it reads are as they were, so it depends on something else: a counter, a clock, a file, numbers drawn elsewhere",
@@ -239,7 +239,7 @@ fn differs(frame: &Frame, how: &str) -> Error {
 
 /// The packer of the second run: takes what is saved, in order.
 struct ReplayPacker {
-    frame: Arc<Frame>,
+    frame: Arc<CheckpointFrame>,
     /// The trace in which the function runs.
     trace: u64,
     made: Mutex<Vec<Option<SavedView>>>,
@@ -297,11 +297,11 @@ struct CapturedContents {
     tensor: Tensor,
     now: Tensor,
     version: u64,
-    writer: Option<Writer>,
+    writer: Option<LastWrite>,
 }
 
 impl OldContents {
-    fn put_back(frame: &Frame) -> OldContents {
+    fn put_back(frame: &CheckpointFrame) -> OldContents {
         let written = |w: &WrittenMemory| (w.tensor.clone(), w.old.clone());
         let written: Vec<(Tensor, Tensor)> = frame.notes().written.iter().map(written).collect();
         let _lock = (!written.is_empty()).then(ReplayLock::take);
@@ -323,7 +323,7 @@ impl OldContents {
     }
 
     /// Whether no other write to that memory happened during the replay.
-    fn check_no_concurrent_write(&self, frame: &Frame) -> Result<()> {
+    fn check_no_concurrent_write(&self, frame: &CheckpointFrame) -> Result<()> {
         let count = |storage: usize| {
             REPLAYED_WRITES
                 .with_borrow(|all| all.iter().rev().find(|w| w.0 == storage).map(|w| w.1))

@@ -333,7 +333,7 @@ impl fmt::Debug for Compress {
 
 /// How the parts make the value.
 #[derive(Clone, Copy)]
-enum Form {
+enum PartEncoding {
     /// Two numbers, by their bytes, and which.
     Bits([[u8; 8]; 2]),
     /// Integers in a narrower dtype.
@@ -345,7 +345,7 @@ enum Form {
 
 /// A value in less memory.
 struct Small {
-    form: Form,
+    form: PartEncoding,
     parts: Vec<StoredPart>,
     dtype: DType,
     len: usize,
@@ -382,24 +382,28 @@ impl StoredPart {
 impl Encoding {
     /// Whether what was made has what the derivative of the saving op needs. The same value may be
     /// saved by several.
-    fn is_for(self, value: &SavedValue<'_>, form: Form) -> bool {
-        let Form::Half(range) = form else { return true };
+    fn is_for(self, value: &SavedValue<'_>, form: PartEncoding) -> bool {
+        let PartEncoding::Half(range) = form else { return true };
         let low = if matches!(self, Encoding::F16) { DType::F16 } else { DType::BF16 };
         value.op().is_some_and(|op| Need::of(op).takes_half(low, range))
     }
 
     /// What is kept of a dense value; `None` where this is not for it.
-    fn apply(self, x: &Tensor) -> Option<(Form, Vec<Tensor>)> {
+    fn apply(self, x: &Tensor) -> Option<(PartEncoding, Vec<Tensor>)> {
         let bits = |(numbers, bits): ([[u8; 8]; 2], Vec<u8>)| {
-            (Form::Bits(numbers), vec![Tensor::from_vec(&bits, [bits.len()])])
+            (PartEncoding::Bits(numbers), vec![Tensor::from_vec(&bits, [bits.len()])])
         };
-        let cast = |x: Tensor| (Form::Cast, vec![x]);
+        let cast = |x: Tensor| (PartEncoding::Cast, vec![x]);
         match self {
             Encoding::Sign => bits::of_signs(x).map(bits),
             Encoding::Two => bits::of_two(x).map(bits),
             Encoding::Integers => narrowest(x).map(|dtype| cast(x.cast(dtype))),
-            Encoding::Blocks => blocks::encode(x, f64::INFINITY).map(|parts| (Form::Blocks, parts)),
-            Encoding::NearBlocks => blocks::encode(x, MAX_ERROR).map(|parts| (Form::Blocks, parts)),
+            Encoding::Blocks => {
+                blocks::encode(x, f64::INFINITY).map(|parts| (PartEncoding::Blocks, parts))
+            }
+            Encoding::NearBlocks => {
+                blocks::encode(x, MAX_ERROR).map(|parts| (PartEncoding::Blocks, parts))
+            }
             Encoding::Bf16 => halved(x, DType::BF16),
             Encoding::F16 => halved(x, DType::F16),
         }
@@ -407,7 +411,7 @@ impl Encoding {
 }
 
 /// The value in half precision, if no element becomes infinite or zero that was not.
-fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
+fn halved(x: &Tensor, dtype: DType) -> Option<(PartEncoding, Vec<Tensor>)> {
     let half = x.cast(dtype);
     let range = with_host_bytes(x, |x_bytes| {
         with_host_bytes(&half, |half_bytes| match (x.dtype(), dtype) {
@@ -417,7 +421,7 @@ fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
             _ => range::<f32, bf16>(x_bytes, half_bytes),
         })
     });
-    Some((Form::Half(range???), vec![half]))
+    Some((PartEncoding::Half(range???), vec![half]))
 }
 
 /// The range of the elements, if half precision makes none infinite or zero.
@@ -493,9 +497,9 @@ impl Packed for Compressed {
         let Small { form, parts, dtype, len } = &self.kept.value;
         let parts = parts.iter().map(StoredPart::tensor).collect::<Result<Vec<Tensor>>>()?;
         let dense = match form {
-            Form::Bits(numbers) => bits::spread(&parts[0], numbers, *dtype, *len)?,
-            Form::Cast | Form::Half(_) => parts[0].cast(*dtype),
-            Form::Blocks => blocks::decode(&parts, *dtype, *len)?,
+            PartEncoding::Bits(numbers) => bits::spread(&parts[0], numbers, *dtype, *len)?,
+            PartEncoding::Cast | PartEncoding::Half(_) => parts[0].cast(*dtype),
+            PartEncoding::Blocks => blocks::decode(&parts, *dtype, *len)?,
         };
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), dense.0.storage.clone()))
     }

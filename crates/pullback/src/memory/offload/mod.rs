@@ -461,7 +461,9 @@ impl Ticket {
         let message = format!("backward of `{name}` needs {saver}, but {message}");
         let error = Error::new(error.kind(), "offload", message).at(at);
         match self {
-            Ticket::Host(_) => error.hint("let fewer values come back at once, with prefetch(..)"),
+            Ticket::Host(_) => {
+                error.hint("restore fewer values at once, with a smaller prefetch(..)")
+            }
             Ticket::Disk(_) => {
                 error.hint("do not change or delete the files before backward has finished")
             }

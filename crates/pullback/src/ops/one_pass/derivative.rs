@@ -90,7 +90,7 @@ fn fused_pullback(of: &Region, needs: &[bool], all: &[&Tensor]) -> Option<Vec<Te
             gradients(&dense, needs, &(0..=n).map(wide).collect::<Vec<_>>())
         };
         let program = trace::trace(trace, &specs(&small, &dtypes, &masks)).ok()?;
-        Template::of(&program, form, &masks, 3)
+        FormulaTemplate::of(&program, form, &masks, 3)
     })?;
     let found = template.apply(shape, all);
     let masks = masks.iter().zip(needs).filter(|(_, wanted)| **wanted).map(|(mask, _)| *mask);

@@ -113,7 +113,7 @@ fn rows_and_repeated_operands_have_the_bits_of_the_formula() {
                 }
             }
             let found = TEMPLATES.with_borrow(|all| {
-                let of = |(key, made): (&FormulaKey, &Option<Rc<Template>>)| match key {
+                let of = |(key, made): (&FormulaKey, &Option<Rc<FormulaTemplate>>)| match key {
                     FormulaKey::Formula(name, ..) => *name == f.0 && made.is_some(),
                     FormulaKey::Pullback(..) => false,
                 };

@@ -2,7 +2,7 @@
 
 use super::one;
 use crate::args::{Arg, Args};
-use pullback::{GridPaddingMode, GridSampleMode, Interpolate, Resize, Tensor};
+use pullback::{GridPaddingMode, GridSampleMode, Interpolate, InterpolateMode, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     // The variants (`interpolate.bilinear`) say their mode in the arguments.
@@ -27,11 +27,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 (None, None) => return None,
             };
             let mode = match mode {
-                "nearest" => Resize::Nearest,
-                "nearest-exact" => Resize::NearestExact,
-                "linear" | "bilinear" | "trilinear" => Resize::Linear,
-                "bicubic" => Resize::Cubic,
-                "area" => Resize::Area,
+                "nearest" => InterpolateMode::Nearest,
+                "nearest-exact" => InterpolateMode::NearestExact,
+                "linear" | "bilinear" | "trilinear" => InterpolateMode::Linear,
+                "bicubic" => InterpolateMode::Cubic,
+                "area" => InterpolateMode::Area,
                 _ => return None,
             };
             let corners = a.flag(4, "align_corners", short == "upsample_bilinear");

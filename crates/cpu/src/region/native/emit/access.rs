@@ -3,7 +3,7 @@
 use super::{Emitted, InstructionSet, LoopEmitter, REST, REST32, REST64, mask, vector};
 use crate::region::native::micro::{Lane, ValueOrigin};
 use crate::region::native::opcodes::{Opcode, code};
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 impl LoopEmitter<'_, '_> {
@@ -108,7 +108,7 @@ impl LoopEmitter<'_, '_> {
     }
 
     /// Writes a result.
-    pub(super) fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
+    pub(super) fn store(&mut self, value: usize, from: u8, place: TableRef) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
         let (double, avx512) = (lane.is_double(), self.it.set == InstructionSet::Avx512);
         if lane == Lane::Mask && !avx512 {
@@ -180,7 +180,7 @@ impl LoopEmitter<'_, '_> {
         down: bool,
     ) -> Emitted<()> {
         let size = if self.it.lanes == 1 { 16 } else { 64 };
-        let place = Ref { disp: self.it.spill.disp + (place * size) as u32, ..self.it.spill };
+        let place = TableRef { disp: self.it.spill.disp + (place * size) as u32, ..self.it.spill };
         let memory = self.memory(place, 1, false)?;
         if self.is_mask(value) {
             let register = mask(register);

@@ -11,7 +11,7 @@
 use super::{Emitted, LEFT, LoopEmitter, POINTER, TEMPORARY, vector};
 use crate::region::native::micro::{Lane, Micro};
 use crate::region::native::opcodes::{Opcode, code};
-use crate::region::plan::Ref;
+use crate::region::plan::TableRef;
 use iced_x86::{Code, Instruction, MemoryOperand};
 
 /// The low halves of lanes of eight bytes, of two registers.
@@ -25,7 +25,7 @@ impl LoopEmitter<'_, '_> {
     }
 
     /// Loads booleans.
-    pub(super) fn fetch_lanes(&mut self, to: u8, place: Ref, one: bool) -> Emitted<()> {
+    pub(super) fn fetch_lanes(&mut self, to: u8, place: TableRef, one: bool) -> Emitted<()> {
         let (lanes, width) = (self.it.lanes, self.width(Lane::Mask));
         let from = self.memory(place, 1, !one)?;
         let extend = match self.it.double {
@@ -83,7 +83,7 @@ impl LoopEmitter<'_, '_> {
     }
 
     /// Writes booleans.
-    pub(super) fn store_lanes(&mut self, from: u8, place: Ref) -> Emitted<()> {
+    pub(super) fn store_lanes(&mut self, from: u8, place: TableRef) -> Emitted<()> {
         let lanes = self.it.lanes;
         let [bytes, high] = TEMPORARY;
         let pack = Code::VEX_Vpackssdw_xmm_xmm_xmmm128;

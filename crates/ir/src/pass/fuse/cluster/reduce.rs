@@ -1,22 +1,24 @@
 //! Puts reductions into clusters.
 
-use super::{Clusters, Made};
+use super::{ClusterValue, Clusters};
 use crate::pass::fuse::apart::Obstacle;
 use crate::pass::fuse::inner_axes;
 use crate::{Layout, Shape};
 
 impl Clusters<'_> {
     /// A reduction of rows of this length, or a sum over them.
-    pub(super) fn place_reduce(&mut self, i: usize, length: usize, kind: Made) {
+    pub(super) fn place_reduce(&mut self, i: usize, length: usize, kind: ClusterValue) {
         let e = &self.program.equations[i];
         let operand = self.spec(e.inputs[0]);
         let origin = self.origins[e.inputs[0].index()].clone();
         let root = self.spec(origin.root);
         if let Some(cluster_ref) = self.cluster_ref(origin.root) {
             let joined = match cluster_ref.kind {
-                Made::Row | Made::Column => Err(Obstacle::Reduction),
-                Made::Element if !origin.in_place(root) => Err(Obstacle::Layout),
-                Made::Element => self.reduce_in(cluster_ref.cluster, length, &operand.shape, kind),
+                ClusterValue::Row | ClusterValue::Column => Err(Obstacle::Reduction),
+                ClusterValue::Element if !origin.in_place(root) => Err(Obstacle::Layout),
+                ClusterValue::Element => {
+                    self.reduce_in(cluster_ref.cluster, length, &operand.shape, kind)
+                }
             };
             match joined {
                 Ok(()) => return self.add(cluster_ref.cluster, i, kind),
@@ -39,11 +41,11 @@ impl Clusters<'_> {
         c: u32,
         length: usize,
         shape: &Shape,
-        kind: Made,
+        kind: ClusterValue,
     ) -> Result<(), Obstacle> {
         let cluster = &self.clusters[c as usize];
         let inputs = cluster.loads.len() + cluster.keys.len();
-        if kind == Made::Column && cluster.columns >= self.limits.columns {
+        if kind == ClusterValue::Column && cluster.columns >= self.limits.columns {
             return Err(Obstacle::Sums(self.limits.columns));
         }
         if cluster.closed {

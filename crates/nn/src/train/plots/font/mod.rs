@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 static FONT: LazyLock<Font> = LazyLock::new(|| Font::read(include_str!("dejavu_sans.txt")));
 
 /// A point of an outline, to the right and up from the start of the letter's base line.
-pub(super) type Point = (f64, f64);
+pub(super) type OutlinePoint = (f64, f64);
 
 struct Font {
     /// How many units the size of a letter is.
@@ -46,7 +46,7 @@ pub(super) fn width(text: &str, size: f64) -> f64 {
 
 /// The outlines of the letters of a text of this size: closed lines, each through many points, so
 /// that curves are exact to a twentieth of a unit of `size`.
-pub(super) fn outlines(text: &str, size: f64) -> Vec<Vec<Vec<Point>>> {
+pub(super) fn outlines(text: &str, size: f64) -> Vec<Vec<Vec<OutlinePoint>>> {
     let scale = size / FONT.units;
     let mut start = 0.0;
     let letter = |letter: char| {
@@ -59,13 +59,13 @@ pub(super) fn outlines(text: &str, size: f64) -> Vec<Vec<Vec<Point>>> {
 }
 
 /// The closed lines of a path, with curves as pieces of lines, each point mapped.
-fn contours(path: &str, map: impl Fn(Point) -> Point) -> Vec<Vec<Point>> {
-    let mut out: Vec<Vec<Point>> = Vec::new();
+fn contours(path: &str, map: impl Fn(OutlinePoint) -> OutlinePoint) -> Vec<Vec<OutlinePoint>> {
+    let mut out: Vec<Vec<OutlinePoint>> = Vec::new();
     let mut last = (0.0, 0.0);
     for (kind, numbers) in commands(path) {
         let points = numbers.chunks_exact(2).map(|xy| (xy[0], xy[1]));
-        let points: Vec<Point> = points.collect();
-        let from = |(x, y): Point, by: Point| (x + by.0, y + by.1);
+        let points: Vec<OutlinePoint> = points.collect();
+        let from = |(x, y): OutlinePoint, by: OutlinePoint| (x + by.0, y + by.1);
         match kind {
             'M' => {
                 last = points.first().copied().unwrap_or_default();
@@ -101,7 +101,7 @@ fn commands(path: &str) -> Vec<(char, Vec<f64>)> {
 }
 
 /// Appends pieces of a quadratic curve to a line that ends at its first point.
-fn bend([a, b, c]: [Point; 3], line: &mut Vec<Point>) {
+fn bend([a, b, c]: [OutlinePoint; 3], line: &mut Vec<OutlinePoint>) {
     // A curve cut into n pieces is at most 1/n² of this from them.
     let away = (a.0 - 2.0 * b.0 + c.0).hypot(a.1 - 2.0 * b.1 + c.1) / 4.0;
     let pieces = (away / 0.05).sqrt().ceil().clamp(1.0, 64.0);
@@ -120,8 +120,8 @@ mod tests {
 
     /// What outlines enclose, counted by the direction in which they go.
     fn area(text: &str, size: f64) -> f64 {
-        let piece = |(a, b): (&Point, &Point)| (a.0 * b.1 - b.0 * a.1) / 2.0;
-        let around = |line: &Vec<Point>| {
+        let piece = |(a, b): (&OutlinePoint, &OutlinePoint)| (a.0 * b.1 - b.0 * a.1) / 2.0;
+        let around = |line: &Vec<OutlinePoint>| {
             line.iter().zip(line.iter().cycle().skip(1)).map(piece).sum::<f64>()
         };
         outlines(text, size).iter().flatten().map(around).sum::<f64>().abs()

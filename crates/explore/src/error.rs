@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// What kind of problem it is. `SCHEMA.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProblemKind {
+pub enum ExplorerErrorKind {
     /// An expression, or a value of a variable, is invalid.
     Expression,
     /// The request is not one of those that are answered.
@@ -36,32 +36,32 @@ pub enum ProblemKind {
     Internal,
 }
 
-impl ProblemKind {
+impl ExplorerErrorKind {
     /// The name in answers.
     pub fn name(self) -> &'static str {
         match self {
-            ProblemKind::Expression => "expression",
-            ProblemKind::Request
-            | ProblemKind::NotFound
-            | ProblemKind::Method
-            | ProblemKind::Large
-            | ProblemKind::Type => "request",
-            ProblemKind::Refused => "refused",
-            ProblemKind::Limit => "limit",
-            ProblemKind::Time => "time",
-            ProblemKind::Busy => "busy",
-            ProblemKind::Engine => "engine",
-            ProblemKind::File => "file",
-            ProblemKind::Internal => "internal",
+            ExplorerErrorKind::Expression => "expression",
+            ExplorerErrorKind::Request
+            | ExplorerErrorKind::NotFound
+            | ExplorerErrorKind::Method
+            | ExplorerErrorKind::Large
+            | ExplorerErrorKind::Type => "request",
+            ExplorerErrorKind::Refused => "refused",
+            ExplorerErrorKind::Limit => "limit",
+            ExplorerErrorKind::Time => "time",
+            ExplorerErrorKind::Busy => "busy",
+            ExplorerErrorKind::Engine => "engine",
+            ExplorerErrorKind::File => "file",
+            ExplorerErrorKind::Internal => "internal",
         }
     }
 }
 
 /// A problem.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Problem {
+pub struct ExplorerError {
     /// Its kind.
-    pub kind: ProblemKind,
+    pub kind: ExplorerErrorKind,
     /// The sentence.
     pub message: String,
     /// The text that it is about and the characters to mark.
@@ -71,37 +71,37 @@ pub struct Problem {
 }
 
 /// An answer, or why there is none.
-pub type Answer<T = ()> = Result<T, Problem>;
+pub type Answer<T = ()> = Result<T, ExplorerError>;
 
-impl Problem {
+impl ExplorerError {
     /// A problem of this kind.
-    pub fn new(kind: ProblemKind, message: impl Into<String>) -> Problem {
-        Problem { kind, message: message.into(), place: None, field: None }
+    pub fn new(kind: ExplorerErrorKind, message: impl Into<String>) -> ExplorerError {
+        ExplorerError { kind, message: message.into(), place: None, field: None }
     }
 
     /// The engine refused.
-    pub fn engine(message: impl Into<String>) -> Problem {
-        Problem::new(ProblemKind::Engine, message)
+    pub fn engine(message: impl Into<String>) -> ExplorerError {
+        ExplorerError::new(ExplorerErrorKind::Engine, message)
     }
 
     /// The request is invalid.
-    pub fn request(message: impl Into<String>) -> Problem {
-        Problem::new(ProblemKind::Request, message)
+    pub fn request(message: impl Into<String>) -> ExplorerError {
+        ExplorerError::new(ExplorerErrorKind::Request, message)
     }
 
     /// Something is too large.
-    pub fn limit(message: impl Into<String>) -> Problem {
-        Problem::new(ProblemKind::Limit, message)
+    pub fn limit(message: impl Into<String>) -> ExplorerError {
+        ExplorerError::new(ExplorerErrorKind::Limit, message)
     }
 
     /// A file is invalid.
-    pub fn file(message: impl Into<String>) -> Problem {
-        Problem::new(ProblemKind::File, message)
+    pub fn file(message: impl Into<String>) -> ExplorerError {
+        ExplorerError::new(ExplorerErrorKind::File, message)
     }
 
     /// The same, about this field of the request.
     #[must_use]
-    pub fn about(mut self, field: impl Into<String>) -> Problem {
+    pub fn about(mut self, field: impl Into<String>) -> ExplorerError {
         self.field = Some(field.into());
         self
     }
@@ -116,7 +116,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ExplorerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Some((text, span)) => Diagnostic::new(text, span.clone(), &self.message).fmt(f),
@@ -125,18 +125,18 @@ impl fmt::Display for Problem {
     }
 }
 
-impl From<Diagnostic> for Problem {
-    fn from(found: Diagnostic) -> Problem {
+impl From<Diagnostic> for ExplorerError {
+    fn from(found: Diagnostic) -> ExplorerError {
         let place = Some((found.source, found.span));
-        Problem { place, ..Problem::new(ProblemKind::Expression, found.message) }
+        ExplorerError { place, ..ExplorerError::new(ExplorerErrorKind::Expression, found.message) }
     }
 }
 
-impl From<pullback::Error> for Problem {
-    fn from(error: pullback::Error) -> Problem {
+impl From<pullback::Error> for ExplorerError {
+    fn from(error: pullback::Error) -> ExplorerError {
         let text = error.to_string();
         let lines: Vec<&str> = text.lines().filter(|line| !is_place(line)).collect();
-        Problem::engine(lines.join("\n"))
+        ExplorerError::engine(lines.join("\n"))
     }
 }
 

@@ -4,7 +4,7 @@ use pullback_ir::{Collective, CollectiveCall, Device, Line, Spec};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Bytes of an encoded ticket.
+/// Bytes of an encoded digest.
 pub(crate) const BYTES: usize = 512;
 /// Most bytes of each of its two texts. Longer ones are cut where they are stored; the hash is of
 /// the whole.
@@ -12,20 +12,20 @@ const TEXT: usize = 240;
 
 /// One call, as workers compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket {
+pub(crate) struct CallDigest {
     /// Of everything that must agree.
     hash: u64,
     /// How many collectives of the whole group came before.
     number: u64,
     /// Op and operand: `all_reduce of f32[10]`.
-    what: String,
+    description: String,
     /// The user's line.
     line: String,
 }
 
-impl Ticket {
-    /// The ticket of a call. The same line is asked for where all workers do the same.
-    pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> Ticket {
+impl CallDigest {
+    /// The digest of a call. The same line is asked for where all workers do the same.
+    pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> CallDigest {
         let what = describe(call);
         let line = call.line.to_string();
         let mut hasher = DefaultHasher::new();
@@ -33,28 +33,34 @@ impl Ticket {
         if call.collective.has_one_part() {
             line.hash(&mut hasher);
         }
-        Ticket { hash: hasher.finish(), number, what, line }
+        CallDigest { hash: hasher.finish(), number, description: what, line }
     }
 
-    /// The ticket of the message that a worker receives, as its sender writes it.
-    pub(crate) fn of_send(group: u64, number: u64, to: usize, spec: &Spec, line: Line) -> Ticket {
+    /// The digest of the message that a worker receives, as its sender writes it.
+    pub(crate) fn of_send(
+        group: u64,
+        number: u64,
+        to: usize,
+        spec: &Spec,
+        line: Line,
+    ) -> CallDigest {
         let (send, operand) = (Collective::Send { to }, spec.with_device(Device::Cpu));
         let call = CollectiveCall { collective: &send, operand: &operand, sequence: 0, line };
-        Ticket::new(group, number, &call)
+        CallDigest::new(group, number, &call)
     }
 
     /// Whether all workers were asked for the same, in words if not. All workers compare all
-    /// tickets with that of worker 0, so all find the same difference.
-    pub(crate) fn compare(tickets: &[Ticket]) -> Result<(), String> {
-        let first = &tickets[0];
-        let differs = |ticket: &&Ticket| !ticket.agrees(first);
-        let Some(other) = tickets.iter().find(differs) else { return Ok(()) };
-        let rank = tickets.iter().take_while(|ticket| ticket.agrees(first)).count();
+    /// digests with that of worker 0, so all find the same difference.
+    pub(crate) fn compare(digests: &[CallDigest]) -> Result<(), String> {
+        let first = &digests[0];
+        let differs = |digest: &&CallDigest| !digest.agrees(first);
+        let Some(other) = digests.iter().find(differs) else { return Ok(()) };
+        let rank = digests.iter().take_while(|digest| digest.agrees(first)).count();
         let mut message = format!(
             "workers were asked for different things: worker 0 for {first}, worker {rank} for \
              {other}"
         );
-        if first.what == other.what && first.number == other.number {
+        if first.description == other.description && first.number == other.number {
             message += "; the op is the same, but not the line, so these may be different tensors: \
                         let all workers call it at one line";
         }
@@ -62,7 +68,7 @@ impl Ticket {
     }
 
     /// Whether both workers were asked for the same.
-    pub(crate) fn agrees(&self, other: &Ticket) -> bool {
+    pub(crate) fn agrees(&self, other: &CallDigest) -> bool {
         self.hash == other.hash
     }
 
@@ -71,7 +77,7 @@ impl Ticket {
         bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
         // The head of a spec says most; so does the tail of a path.
-        let what = head(&self.what, TEXT);
+        let what = head(&self.description, TEXT);
         let line = tail(&self.line, TEXT);
         for (at, text) in [(16, what), (16 + TEXT + 8, line)] {
             bytes[at] = text.len() as u8;
@@ -80,19 +86,24 @@ impl Ticket {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; BYTES]) -> Ticket {
+    pub(crate) fn decode(bytes: &[u8; BYTES]) -> CallDigest {
         let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
         let text = |at: usize| {
             let len = usize::from(bytes[at]).min(TEXT);
             String::from_utf8_lossy(&bytes[at + 1..at + 1 + len]).into_owned()
         };
-        Ticket { hash: word(0), number: word(8), what: text(16), line: text(16 + TEXT + 8) }
+        CallDigest {
+            hash: word(0),
+            number: word(8),
+            description: text(16),
+            line: text(16 + TEXT + 8),
+        }
     }
 }
 
-impl fmt::Display for Ticket {
+impl fmt::Display for CallDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (#{}, at {})", self.what, self.number, self.line)
+        write!(f, "{} (#{}, at {})", self.description, self.number, self.line)
     }
 }
 

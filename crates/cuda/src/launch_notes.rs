@@ -1,19 +1,20 @@
 //! How a program is launched, in words.
 
-use crate::program::{Action, Code, CodeStep, Part};
+use crate::program::{CodeStep, LaunchGroup, StepAction, StepCode};
 use pullback_ir::Flow;
 use std::sync::PoisonError;
 
 /// From so many parts on, their graphs are one line.
 const MANY: usize = 16;
 
-impl Code {
+impl StepCode {
     /// How it is launched, for reports.
     pub fn notes(&self) -> Vec<String> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut notes = Vec::new();
-        let is_copy =
-            |n: usize| matches!(self.steps[n].action, Action::CopyStart(..) | Action::CopyEnd(..));
+        let is_copy = |n: usize| {
+            matches!(self.steps[n].action, StepAction::CopyStart(..) | StepAction::CopyEnd(..))
+        };
         let copies = (0..self.steps.len()).filter(|&n| is_copy(n)).count();
         if copies > 0 {
             notes.push(format!(
@@ -27,7 +28,7 @@ impl Code {
             false => notes.extend(others().map(|part| self.of_part(part))),
         }
         for step in &self.steps {
-            let Action::Flow(flow) = &step.action else { continue };
+            let StepAction::Flow(flow) = &step.action else { continue };
             for (n, code) in flow.codes.iter().enumerate() {
                 let name = flow.flow.name();
                 notes
@@ -37,7 +38,7 @@ impl Code {
         notes
     }
 
-    fn of_part(&self, part: &Part) -> String {
+    fn of_part(&self, part: &LaunchGroup) -> String {
         let steps = part.steps.len();
         match &part.graphs {
             None => {
@@ -58,7 +59,7 @@ impl Code {
 }
 
 /// The graphs of many parts, and what is in none.
-fn together<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
+fn together<'a>(parts: impl Iterator<Item = &'a LaunchGroup>) -> String {
     let (mut graphs, mut alone, mut plain) = ([0; 3], 0, 0);
     for part in parts {
         let steps = part.steps.len();
@@ -83,13 +84,13 @@ impl CodeStep {
     fn why_alone(&self) -> &'static str {
         const CAPTURED: &str = "by itself, as it cannot be captured";
         match &self.action {
-            Action::Start(..) | Action::Wait(_) => {
+            StepAction::Start(..) | StepAction::Wait(_) => {
                 "by itself, as the host agrees on it with other workers"
             }
-            Action::CopyStart(..) | Action::CopyEnd(..) => "beside the queue",
-            Action::Op(_) | Action::Region(..) => CAPTURED,
-            Action::AddProduct | Action::WideProduct => CAPTURED,
-            Action::Flow(flow) => match &*flow.flow {
+            StepAction::CopyStart(..) | StepAction::CopyEnd(..) => "beside the queue",
+            StepAction::Op(_) | StepAction::Region(..) => CAPTURED,
+            StepAction::AddProduct | StepAction::WideProduct => CAPTURED,
+            StepAction::Flow(flow) => match &*flow.flow {
                 Flow::Cond { .. } => {
                     "by itself: the condition is read on the host; conditional nodes of graphs are \
                      not used"

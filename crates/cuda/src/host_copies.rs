@@ -9,7 +9,7 @@
 //! for what it has started before the memory of the run is used again.
 
 use crate::gpu::Gpu;
-use crate::loops::Operand;
+use crate::loops::StridedOperand;
 use crate::ops;
 use crate::pinned::{Event, PinnedBuffer};
 use crate::transfer::Streams;
@@ -18,7 +18,7 @@ use pullback_ir::{Op, Program, Result, Transfer, Var};
 use std::sync::Arc;
 
 /// The copies of a run.
-pub(crate) struct Trips {
+pub(crate) struct HostCopies {
     gpu: Arc<Gpu>,
     memory: PinnedBuffer,
     streams: Streams,
@@ -39,16 +39,16 @@ pub(crate) fn number(program: &Program, v: Var) -> Option<usize> {
     started.position(|e| e.outputs[0] == v)
 }
 
-impl Trips {
+impl HostCopies {
     /// So many copies, with so many bytes on the host.
-    pub fn new(gpu: &Arc<Gpu>, bytes: usize, copies: usize) -> Result<Trips> {
+    pub fn new(gpu: &Arc<Gpu>, bytes: usize, copies: usize) -> Result<HostCopies> {
         gpu.enter();
         let (memory, streams) = (gpu.pinned.take(gpu, bytes)?, gpu.copy_streams()?);
         // Nothing comes back before it has left.
         memory.before(gpu, streams.out)?;
         let event = || Event::new(gpu).map(Arc::new);
         let ends = (0..copies).map(|_| Ok((event()?, false))).collect::<Result<_>>()?;
-        Ok(Trips { gpu: gpu.clone(), memory, streams, begun: event()?, ends })
+        Ok(HostCopies { gpu: gpu.clone(), memory, streams, begun: event()?, ends })
     }
 
     /// Where the memory of the host begins.
@@ -61,8 +61,8 @@ impl Trips {
         &mut self,
         step: Transfer,
         number: usize,
-        x: &Operand,
-        to: &Operand,
+        x: &StridedOperand,
+        to: &StridedOperand,
     ) -> Result<()> {
         let (gpu, bytes) = (self.gpu.clone(), to.bytes());
         gpu.enter();
@@ -74,14 +74,14 @@ impl Trips {
                 &gpu,
                 &Op::Copy,
                 std::slice::from_ref(x),
-                &[Operand { at: memory.at, ..to.clone() }],
+                &[StridedOperand { at: memory.at, ..to.clone() }],
                 None,
             )?;
             gathered = Some(memory);
         }
         let from = gathered.as_ref().map_or(x.at, |memory| memory.at);
         let stream = if step.is_on_host() { self.streams.out } else { self.streams.back };
-        self.begun.again(&gpu, gpu.stream)?;
+        self.begun.record_again(&gpu, gpu.stream)?;
         self.begun.before(&gpu, stream)?;
         if bytes > 0 {
             match step.is_on_host() {
@@ -90,7 +90,7 @@ impl Trips {
             }
         }
         let (end, waits) = &mut self.ends[number];
-        end.again(&gpu, stream)?;
+        end.record_again(&gpu, stream)?;
         *waits = true;
         if let Some(memory) = &gathered {
             gpu.pool().note_copy(memory.at, end);
@@ -108,14 +108,14 @@ impl Trips {
     }
 }
 
-impl Drop for Trips {
+impl Drop for HostCopies {
     fn drop(&mut self) {
         self.gpu.make_current();
         for number in 0..self.ends.len() {
-            // If this fails, the context is lost, and nothing is under way.
+            // If this fails, the context is lost, and nothing is in flight.
             let _ = self.end(number);
         }
-        if self.begun.again(&self.gpu, self.gpu.stream).is_ok() {
+        if self.begun.record_again(&self.gpu, self.gpu.stream).is_ok() {
             self.memory.used_until(&self.begun);
         }
     }
@@ -125,8 +125,8 @@ impl Drop for Trips {
 mod tests {
     use crate::backend::TARGET;
     use crate::device_tests::{bytes, device};
-    use crate::lowering::Compiler;
-    use crate::program::{Action, Prepared};
+    use crate::lowering::Lowering;
+    use crate::program::{CudaProgram, StepAction};
     use pullback_ir::pass::plan::Planned;
     use pullback_ir::{Bases, DType, DeviceProgram, Program, Transfer};
     use std::sync::Arc;
@@ -159,14 +159,14 @@ mod tests {
     fn copies_are_steps_with_the_number_of_their_start() {
         let planned = planned();
         let (program, plan) = (planned.program(), planned.plan());
-        let compiler = Compiler { gpu: None, program, plan, held: Vec::new() };
+        let compiler = Lowering { gpu: None, program, plan, copies: Vec::new() };
         let mut steps = Vec::new();
         (0..program.equations.len()).for_each(|e| compiler.equation(e, &mut steps).unwrap());
         let found: Vec<_> = steps
             .iter()
             .filter_map(|step| match &step.action {
-                Action::CopyStart(way, n) => Some((*way, *n, step.inputs.len())),
-                Action::CopyEnd(way, n) => Some((*way, *n, step.inputs.len())),
+                StepAction::CopyStart(way, n) => Some((*way, *n, step.inputs.len())),
+                StepAction::CopyEnd(way, n) => Some((*way, *n, step.inputs.len())),
                 _ => None,
             })
             .collect();
@@ -206,7 +206,7 @@ mod tests {
         let plain: Program = plain.parse().expect("the program without copies");
         let all = [Arc::new(Planned::new(&plain, TARGET).unwrap()), planned()];
         let run = |planned: &Arc<Planned>, by_steps: bool| {
-            let mut ready = Prepared::new(&gpu, planned).unwrap();
+            let mut ready = CudaProgram::new(&gpu, planned).unwrap();
             let arena = gpu.alloc(planned.plan().arena.max(1)).unwrap();
             let mut results = Vec::new();
             for _ in 0..4 {

@@ -1,20 +1,22 @@
 //! Rows in registers, as the text of a kernel.
 //!
 //! A group of threads loads a row once, each thread some vectors of 16 bytes, and all passes over
-//! the row read registers. A group takes one row, or, if columns are summed as well, every so
-//! manyth row: the next row is loaded while one is computed, and the sums of its rows stay in
+//! the row read registers. A group takes one row, or, if columns are summed as well, every n-th
+//! row: the next row is loaded while one is computed, and the sums of its rows stay in
 //! registers. At the end a block writes them as its share.
 //!
 //! Where vectors and threads match the row exactly, no vector is checked. That is not only faster:
 //! only then does the compiler keep a value, such as an exponential, from one pass for the next.
 
-use crate::text::{Held, Writer, compute, element, reduction};
+use crate::text::{LoopWriter, RegisterRows, compute, element, reduction};
 use pullback_ir::{DType, Inst, Reduction};
 use std::fmt::{Result, Write};
 
-impl Writer<'_> {
-    pub fn held(&self, out: &mut String, held: &Held) -> Result {
-        let Held { outer, threads, vector, count, single, still, ahead, ref columns, .. } = *held;
+impl LoopWriter<'_> {
+    pub fn held(&self, out: &mut String, held: &RegisterRows) -> Result {
+        let RegisterRows {
+            outer, threads, vector, count, single, still, ahead, ref columns, ..
+        } = *held;
         let inputs = self.of.inputs.len();
         let (block, loops) = (held.block, !columns.is_empty());
         let still = if loops { still } else { 0 };
@@ -238,8 +240,8 @@ impl Writer<'_> {
     }
 
     /// The sums of columns that a block leaves: those of its groups, added in their order.
-    fn shares(&self, out: &mut String, held: &Held) -> Result {
-        let Held { threads, vector, count, ref columns, block, .. } = *held;
+    fn shares(&self, out: &mut String, held: &RegisterRows) -> Result {
+        let RegisterRows { threads, vector, count, ref columns, block, .. } = *held;
         let groups = block / threads;
         for (n, v) in columns.iter().enumerate() {
             let (k, c) = (self.operands() + n, compute(self.values[*v].dtype));
@@ -270,15 +272,15 @@ impl Writer<'_> {
     }
 }
 
-impl Held {
+impl RegisterRows {
     /// Whether nothing but sums over the rows is computed.
-    fn only_sums(&self, of: &Writer<'_>) -> bool {
+    fn only_sums(&self, of: &LoopWriter<'_>) -> bool {
         !self.ahead && of.of.outputs.is_empty() && of.levels.iter().all(|&level| level == 0)
     }
 
     /// The beginning of a loop over the vectors of a thread, `c` being the first element of one.
     fn each(&self, out: &mut String) -> Result {
-        let Held { threads, vector, count, full, .. } = *self;
+        let RegisterRows { threads, vector, count, full, .. } = *self;
         writeln!(out, "#pragma unroll\n  for (int j = 0; j < {count}; j++) {{")?;
         writeln!(out, "  const u32 c = (j * {threads} + lane) * {vector};")?;
         writeln!(out, "{}", if full { "  {" } else { "  if (c < (u32)p.width) {" })
