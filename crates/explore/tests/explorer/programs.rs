@@ -14,7 +14,7 @@ fn change(before: Program, after: Program) -> Value {
     let stages = vec![("trace".to_string(), before), ("pass".to_string(), after)];
     let shown =
         as_json(&Compiled { what: "two".into(), stages, specialisation: None }).expect("shown");
-    as_json["stages"][1].clone()
+    shown["stages"][1].clone()
 }
 
 fn counts(stage: &Value) -> [u64; 6] {
