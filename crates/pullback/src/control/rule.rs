@@ -228,7 +228,7 @@ fn vjp_scan(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Deri
         // The gradient lies as its operand does: a weight's, of which the loop took a transpose,
         // needs no copy.
         out[*operand] = Some(match ctx.x(*operand).0.layout.strides[..] {
-            [1, 2..] => b.t().matmul(&a.t()).t(),
+            [1, columns] if columns > 1 => b.t().matmul(&a.t()).t(),
             _ => a.matmul(&b),
         });
     }
