@@ -139,7 +139,8 @@ pub use backend::{
 };
 pub use backward::Backward;
 pub use control::{
-    cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
+    cond, fori_loop, scan, scan_compiled, scan_reverse, scan_reverse_compiled, scan_times,
+    while_loop, while_loop_bounded,
 };
 pub use create::{Integer, IntoAxes, IntoShape};
 pub use custom::{

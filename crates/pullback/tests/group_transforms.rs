@@ -6,6 +6,7 @@ mod batching;
 mod captured_writes;
 mod checkpoint_nested;
 mod control;
+mod control_compiled;
 mod control_tangents;
 mod conventions;
 mod conventions_peers;

@@ -7,7 +7,9 @@ use pullback_ir::{Layout, Region};
 /// Runs of all strided operands from this length on are processed one by one, so that operands are
 /// read without a copy. Below it, tiles span several runs and operands that are not dense are
 /// gathered.
-const RUN: usize = 256;
+const RUN: usize = 96;
+/// The same where rows are folded: a fold is cut where tiles are, so its bits depend on this.
+const FOLDED_RUN: usize = 256;
 /// Rows up to this length share a tile.
 pub(super) const SHORT: usize = 512;
 
@@ -107,7 +109,8 @@ impl Domain {
         let boundary = if reduces { region.shape.len() - region.inner } else { 0 };
         let axes = collapse(region, &strided, boundary);
         let run = axes.first().map_or(1, |axis| axis.0);
-        let by_run = !many && (run >= RUN || run == row);
+        let least = if reduces { FOLDED_RUN } else { RUN };
+        let by_run = !many && (run >= least || run == row);
         let access = region.inputs.iter().zip(read).map(|(load, &read)| {
             let layout = &load.layout;
             if !read {

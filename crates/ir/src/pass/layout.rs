@@ -8,8 +8,8 @@
 //!   matrix;
 //! - the sum over a stack of products is one product over a longer inner axis;
 //! - the transpose of a product is the product of the transposes, in reverse order: its readers,
-//!   unless they are products too, then read contiguous memory. So is the transpose of its cast:
-//!   a weight's gradient reaches its optimiser as it lies.
+//!   unless they are products too, then read contiguous memory. So is the transpose of its cast,
+//!   and of a sum of products: a weight's gradient reaches its optimiser as it lies.
 //!
 //! Guarantees: each rewrite is applied only where the operands are plain reshapes of existing
 //! memory, so that nothing is copied. Sums over the inner axis may be taken in another order (a
@@ -182,29 +182,47 @@ impl Layouts<'_> {
         self.new.emit(Op::Dot, &[left, right], at)
     }
 
-    /// The transpose of `a · b`: `bᵀ · aᵀ`. Functions of one operand may be between the product and
-    /// its transpose, where nothing else reads what is between.
+    /// The transpose of `a · b`: `bᵀ · aᵀ`. Pointwise functions of products may be between them and
+    /// the transpose, such as the sum of two, where nothing else reads what is between.
     fn transposed_product(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
         let rank = order.len();
         if rank < 2 || !(0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied()) {
             return None;
         }
-        let (mut product, mut between) = (v, SmallVec::<[(Op, Option<Line>); 2]>::new());
-        let (a, b, of) = loop {
-            let made = self.new.made_by(product)?;
-            if self.reads.get(product.index()) != Some(&1) || between.len() > FURTHEST {
-                return None;
+        let mut left = FURTHEST;
+        if !self.is_of_products(v, &mut left) {
+            return None;
+        }
+        self.turned(v, order, at)
+    }
+
+    /// Whether a variable is a product, or a pointwise function of products alone, none of which
+    /// anything else reads; `left` equations at most.
+    fn is_of_products(&self, v: Var, left: &mut usize) -> bool {
+        let Some(made) = self.new.made_by(v) else { return false };
+        if self.reads.get(v.index()) != Some(&1) || *left == 0 {
+            return false;
+        }
+        *left -= 1;
+        match &made.op {
+            Op::Dot => true,
+            Op::Cast(_) | Op::Unary(_) | Op::Binary(_) => {
+                made.inputs.iter().all(|&v| self.is_of_products(v, left))
             }
-            match &made.op {
-                Op::Dot => break (made.inputs[0], made.inputs[1], made.at),
-                Op::Cast(_) | Op::Unary(_) => between.push((made.op.clone(), made.at)),
-                _ => return None,
-            }
-            product = made.inputs[0];
+            _ => false,
+        }
+    }
+
+    /// The transpose of a function of products.
+    fn turned(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
+        let Equation { op, inputs, at: of, .. } = self.new.made_by(v)?.clone();
+        let Op::Dot = op else {
+            let operands: Option<Vars> =
+                inputs.iter().map(|&v| self.turned(v, order, at)).collect();
+            return self.new.emit(op, &operands?, of);
         };
-        let a = self.new.emit(Op::View(View::Permute(order.clone())), &[a], at)?;
-        let b = self.new.emit(Op::View(View::Permute(order.clone())), &[b], at)?;
-        let turned = self.new.emit(Op::Dot, &[b, a], of)?;
-        between.iter().rev().try_fold(turned, |v, (op, at)| self.new.emit(op.clone(), &[v], *at))
+        let a = self.new.emit(Op::View(View::Permute(order.clone())), &[inputs[0]], at)?;
+        let b = self.new.emit(Op::View(View::Permute(order.clone())), &[inputs[1]], at)?;
+        self.new.emit(Op::Dot, &[b, a], of)
     }
 }

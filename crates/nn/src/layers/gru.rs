@@ -121,6 +121,7 @@ impl Recurrence for GruStep {
     // The reset gate multiplies the bias of the state.
     const ADDS_BIASES: bool = false;
     const PROJECTS: bool = false;
+    const COMPILES: bool = true;
     const LAYER: &'static str = "Gru";
     const CELL: &'static str = "GruCell";
 

@@ -128,6 +128,7 @@ impl Recurrence for LstmStep {
     const GATES: usize = 4;
     const ADDS_BIASES: bool = true;
     const PROJECTS: bool = true;
+    const COMPILES: bool = true;
     const LAYER: &'static str = "Lstm";
     const CELL: &'static str = "LstmCell";
 

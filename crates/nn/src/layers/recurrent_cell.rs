@@ -4,7 +4,9 @@ use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
 use crate::module_scope;
 use crate::refuse::{demand, refuse};
-use pullback::{Error, Path, Tensor, Tree, scan, scan_reverse};
+use pullback::{
+    Error, Path, Tensor, Tree, scan, scan_compiled, scan_reverse, scan_reverse_compiled,
+};
 use std::fmt;
 
 /// The step of a kind of recurrent layer. [`ElmanStep`](crate::ElmanStep),
@@ -29,6 +31,10 @@ pub trait Recurrence: Clone + fmt::Debug {
 
     /// Whether outputs can be projected.
     const PROJECTS: bool;
+
+    /// Whether a step is tensor code alone: it reads no values, draws no numbers and has no
+    /// effects. Then a sequence is one op in eager code too, which [`scan_compiled`] makes of it.
+    const COMPILES: bool = false;
 
     /// The name of the layer.
     const LAYER: &'static str;
@@ -251,10 +257,7 @@ impl<K: Recurrence> RecurrentCell<K> {
             (next, y)
         };
         let Some(running) = running else {
-            return match reverse {
-                true => scan_reverse(plain, start, &input_projection),
-                false => scan(plain, start, &input_projection),
-            };
+            return sequence::<K, _, _, _>(plain, start, &input_projection, reverse);
         };
         let masked = |state: &K::State, (input_projection, on): &(Tensor, Tensor)| {
             let next = self.step(input_projection, state, &weight);
@@ -268,10 +271,23 @@ impl<K: Recurrence> RecurrentCell<K> {
             (kept, y)
         };
         let rows = (input_projection, running.clone());
-        match reverse {
-            true => scan_reverse(masked, start, &rows),
-            false => scan(masked, start, &rows),
-        }
+        sequence::<K, _, _, _>(masked, start, &rows, reverse)
+    }
+}
+
+/// A scan, as one op where the steps of the kind allow it.
+#[track_caller]
+fn sequence<K: Recurrence, S: Tree, X: Tree, Y: Tree>(
+    step: impl Fn(&S, &X) -> (S, Y),
+    start: &S,
+    rows: &X,
+    reverse: bool,
+) -> (S, Y) {
+    match (K::COMPILES, reverse) {
+        (true, true) => scan_reverse_compiled(step, start, rows),
+        (true, false) => scan_compiled(step, start, rows),
+        (false, true) => scan_reverse(step, start, rows),
+        (false, false) => scan(step, start, rows),
     }
 }
 

@@ -156,6 +156,7 @@ impl Recurrence for ElmanStep {
     const GATES: usize = 1;
     const ADDS_BIASES: bool = true;
     const PROJECTS: bool = false;
+    const COMPILES: bool = true;
     const LAYER: &'static str = "Rnn";
     const CELL: &'static str = "RnnCell";
 

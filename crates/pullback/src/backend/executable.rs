@@ -7,11 +7,28 @@
 use super::attach::{ARENA, AttachedDevice, DeviceBlock};
 use super::code::Code;
 use super::{Bases, DeviceOperand, DeviceProgram, KernelCode, Memory, NativeCode, OpCall, target};
-use crate::{Device, Error, Result, Spec, Tensor};
+use crate::{Device, Error, Result, Spec, Tensor, control, events, jit};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{Layout, Op, Program, Structure};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Loops that are kept ready: those of some layers, for some shapes.
+const MOST_FLOWS: usize = 256;
+
+thread_local! {
+    /// Loops that ran outside of programs, by the op and the layouts of its operands.
+    static KEPT_FLOWS: RefCell<FxHashMap<(Op, Vec<Layout>), Executable>> = RefCell::default();
+}
+
+/// Whether what is prepared for an op is kept: a loop on the host, without functions of the user's,
+/// which may hold anything.
+fn is_kept(op: &Op, device: Device) -> bool {
+    let Op::Flow(flow) = op else { return false };
+    device == Device::Cpu && flow.programs().into_iter().all(control::is_tensor_code)
+}
 
 /// A program that is ready to run on a device.
 pub(crate) struct Executable {
@@ -70,10 +87,40 @@ impl Executable {
             bound.push(Bound::Read(memory, x.0.layout.offset * x.dtype().size()));
         }
         let (device, mut outputs) = (call.device(), Vec::new());
+        let key = (call.op().clone(), layouts.clone());
+        if is_kept(&key.0, device) {
+            // Taken out, as code that runs may come here again.
+            let known = KEPT_FLOWS.with_borrow_mut(|all| all.remove(&key));
+            let mut executable = match known {
+                Some(known) => known,
+                None => Executable::optimised(&call, layouts)?,
+            };
+            executable.run_into(&mut bound, &mut outputs)?;
+            KEPT_FLOWS.with_borrow_mut(|all| {
+                if all.len() >= MOST_FLOWS {
+                    all.clear();
+                }
+                all.insert(key, executable);
+            });
+            return Ok(outputs);
+        }
         let planned = Planned::of_op(call, layouts, target(Some(device)))?;
         device_of(planned.program())?;
         Executable::on(device, planned)?.run_into(&mut bound, &mut outputs)?;
         Ok(outputs)
+    }
+
+    /// An op as a program of one equation, after all passes.
+    fn optimised(call: &Checked, layouts: Vec<Layout>) -> Result<Executable> {
+        let mut program = Program::default();
+        for &spec in call.operands() {
+            program.input(spec.clone());
+        }
+        let inputs = program.inputs.clone();
+        program.outputs = program.push(call.op().clone(), &inputs, None)?.to_vec();
+        let program = events::silently(|| jit::optimised(&program))?;
+        let device = device_of(&program)?;
+        Executable::on(device, Planned::bound(&program, layouts, target(Some(device)))?)
     }
 
     /// The device it runs on.

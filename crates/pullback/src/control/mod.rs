@@ -8,8 +8,12 @@
 //! not lost.
 
 mod checkpoints;
+mod compiled;
 mod rule;
 mod split;
+
+pub(crate) use compiled::is_tensor_code;
+pub use compiled::{scan_compiled, scan_reverse_compiled};
 
 pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{TracedProgram, traced};
@@ -256,8 +260,20 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
         return scan_eagerly(length, reverse, iteration, (init, &carry), xs, at);
     }
+    scan_as_op(length, reverse, iteration, (init, &carry), (xs, &rows), at)
+}
+
+/// A scan as an op, which holds its iteration as a program.
+fn scan_as_op<S: Tree, X: Tree, Y: Tree>(
+    length: usize,
+    reverse: bool,
+    iteration: impl Fn(&S, &X) -> (S, Y),
+    (init, carry): (&S, &[Tensor]),
+    (xs, rows): (&X, &[Tensor]),
+    at: Line,
+) -> (S, Y) {
     let row_spec = |x: &Tensor| x.spec().with_shape(&x.shape()[1..]);
-    let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
+    let specs: Vec<Spec> = specs_of(carry).into_iter().chain(rows.iter().map(row_spec)).collect();
     let ((state, y), recorded) = body("scan", &specs, at, |args| {
         let (s, x) = args.split_at(carry.len());
         // A row is a tensor of the iteration, not of the caller.
@@ -277,7 +293,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         carry: carry_count,
         kept: 0,
     };
-    let operands: Vec<&Tensor> = shared.iter().chain(&carry).chain(&rows).collect();
+    let operands: Vec<&Tensor> = shared.iter().chain(carry).chain(rows).collect();
     let made = apply_flow(Flow::Scan(scan), &operands, at);
     let (last, ys) = made.split_at(carry.len());
     (state.with_leaves(last), y.with_leaves(ys))

@@ -58,9 +58,11 @@ pub(crate) fn prepare(op: &Op, at: Line) -> Option<Replacement> {
                 }
                 let (own, place) = (scan.body.outputs.len(), scan.shared);
                 let shared = scan.shared + halves.constants.len();
-                let scan = Scan { body: halves.forward, kept: halves.kept, shared, ..scan.clone() };
+                let Scan { length, reverse, carry, .. } = *scan;
+                let (body, kept) = (halves.forward.clone(), halves.kept);
+                let scan = Scan { body, length, reverse, shared, carry, kept };
                 let op = Op::Flow(Arc::new(Flow::Scan(scan)));
-                Some(Replacement { op, own, constants: (place, halves.constants) })
+                Some(Replacement { op, own, constants: (place, halves.constants.clone()) })
             }
             Flow::Scan(_) | Flow::Cond { .. } | Flow::While { .. } => None,
         },
@@ -178,7 +180,7 @@ fn vjp_scan(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Deri
     let (inputs, outputs) = (input_specs(&scan.body), output_specs(&scan.body));
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let mut operands: Vec<Tensor> = (0..fixed).map(|i| ctx.x(i).clone()).collect();
-    operands.extend(halves.constants);
+    operands.extend_from_slice(&halves.constants);
     let shared = operands.len();
     operands
         .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, ctx.y(k))));
@@ -191,7 +193,7 @@ fn vjp_scan(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Deri
     let ys = floats(&outputs[scan.carry..own]).into_iter().map(|k| k + scan.carry);
     operands.extend(ys.map(|k| cotangent(dys, k, ctx.y(k))));
     let back = Scan {
-        body: halves.backward,
+        body: halves.backward.clone(),
         length: scan.length,
         reverse: !scan.reverse,
         shared,
@@ -222,7 +224,13 @@ fn vjp_scan(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Deri
         let (a, b) = (factor(a), factor(b));
         let (m, n, side) = (a.shape()[1], b.shape()[2], scan.length * a.shape()[2]);
         let a = a.permute([1, 0, 2]).reshape([m, side]);
-        out[*operand] = Some(a.matmul(&b.reshape([side, n])));
+        let b = b.reshape([side, n]);
+        // The gradient lies as its operand does: a weight's, of which the loop took a transpose,
+        // needs no copy.
+        out[*operand] = Some(match ctx.x(*operand).0.layout.strides[..] {
+            [1, columns] if columns > 1 => b.t().matmul(&a.t()).t(),
+            _ => a.matmul(&b),
+        });
     }
     out
 }

@@ -8,11 +8,13 @@
 //! anyway.
 
 use super::body as trace_body;
+use super::compiled::halves;
 use crate::trace::{FinishedTrace, evaluate};
 use crate::{Scalar, Spec, Tensor, custom, vjp};
 use pullback_ir::{Equation, Line, Op, Program, ResultMemory, Scan, Var, View};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// A scan's two halves.
 pub(crate) struct Split {
@@ -128,7 +130,11 @@ fn own_iteration(scan: &Scan) -> Program {
     iteration
 }
 
-pub(crate) fn split(scan: &Scan, at: Line) -> Split {
+pub(crate) fn split(scan: &Scan, at: Line) -> Rc<Split> {
+    halves(scan, at, || split_anew(scan, at))
+}
+
+fn split_anew(scan: &Scan, at: Line) -> Split {
     let iteration = own_iteration(scan);
     let TracedProgram { program: both, constants } = joint(&iteration, "scan", at);
     let joined = JoinedIteration::new(scan, &iteration, &both, constants.len());
