@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, collective, conv, custom, dot, fft, index, linalg, movement, norm,
-    pointwise, pool, random, ranks, reduce, region::RegionKernel, scan, sort, update,
+    Buffer, attention, collective, conv, ctc, custom, distances, dot, fft, index, linalg, movement,
+    norm, pointwise, pool, random, ranks, reduce, region::RegionKernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
 use pullback_ir::{
@@ -413,6 +413,14 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             Fused::LayerNorm(eps) => norm::layer_norm(eps.0, x[0], x[1], x[2], *y),
             Fused::LayerNormVjp(eps) => {
                 norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], *y, out[1], out[2])
+            }
+            Fused::Distances { within } => distances::distances(*within, x, *y),
+            Fused::DistancesVjp { within } => distances::distances_vjp(*within, x, out),
+            Fused::Ctc { blank } => {
+                return ctc::ctc(*blank, x, *y).map_err(|e| e.explain(op));
+            }
+            Fused::CtcVjp { blank } => {
+                return ctc::ctc_vjp(*blank, x, *y).map_err(|e| e.explain(op));
             }
             Fused::Sgd(how) => update::sgd(*how, x, out),
             Fused::Adam(how) => update::adam(*how, x, out),

@@ -5,7 +5,7 @@
 use crate::gpu::Gpu;
 use crate::loops::{Loop, StridedOperand};
 use crate::update::OptimizerKind;
-use crate::{attention, batch_norm, lines, update};
+use crate::{attention, batch_norm, ctc, distances, lines, update};
 use pullback_ir::{
     Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Unary, Value,
     element_count,
@@ -124,6 +124,11 @@ pub(crate) fn run(
         }
         Fused::Attention(how) => attention::attention(gpu, how, x, out),
         Fused::AttentionVjp(how) => attention::attention_vjp(gpu, how, x, out),
+        Fused::Distances { within } => distances::forward(gpu, within, x, &out[0]),
+        Fused::DistancesVjp { within } => distances::backward(gpu, within, x, out),
+        Fused::Ctc { blank } | Fused::CtcVjp { blank } => {
+            ctc::run(gpu, (fused, blank), x, &out[0], at)
+        }
         Fused::Sgd(how) => update::run(gpu, OptimizerKind::Sgd(how), x, out),
         Fused::Adam(how) => update::run(gpu, OptimizerKind::Adam(how), x, out),
     }

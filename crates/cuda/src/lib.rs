@@ -63,10 +63,12 @@ mod batch_norm;
 mod cache;
 mod cat;
 mod compile;
+mod ctc;
 mod custom;
 mod describe;
 #[cfg(test)]
 mod device_tests;
+mod distances;
 mod dnn;
 mod dnn_attention;
 mod dnn_conv;

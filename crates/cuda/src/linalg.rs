@@ -99,7 +99,7 @@ pub(crate) fn run(
         Linalg::Cholesky | Linalg::Lu => !is_small(m * n),
         Linalg::Qr { .. } => !qr_is_small(m, n),
         Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. } => n > UNKNOWNS,
-        Linalg::Eigh | Linalg::Svd { .. } => m.min(n) > 0,
+        Linalg::Eigh | Linalg::Spectrum { .. } | Linalg::Svd { .. } => m.min(n) > 0,
         Linalg::Permutation(_) => false,
     };
     if needs_library && gpu.solver().is_err() {
@@ -120,6 +120,7 @@ pub(crate) fn run(
         Linalg::LuSolve { transpose } => lu_solve(gpu, f, transpose, x, &out[0], at),
         Linalg::Qr { .. } => qr(gpu, of, &x[0], out),
         Linalg::Eigh => eigh(gpu, of, &x[0], out),
+        Linalg::Spectrum { singular } => spectrum(gpu, of, singular, &x[0], &out[0]),
         Linalg::Svd { full } => svd(gpu, of, full, &x[0], out),
         Linalg::Permutation(_) => Ok(()),
     }
@@ -310,6 +311,25 @@ fn eigh(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &[StridedOperand]) 
         Vectors { at: from.matrices.at, strides: [n * n, n, 1], len: n, wanted: n, to: out[1].at };
     let right = Vectors { at: 0, strides: [0; 3], len: 0, wanted: 0, to: 0 };
     finish(gpu, of, &from, [left, right], (n, values.at, out[0].at))
+}
+
+/// The values of [`eigh`] or [`svd`]: vectors are computed and dropped.
+fn spectrum(gpu: &Gpu, of: MatrixBatch, singular: bool, x: &StridedOperand, out: &StridedOperand) -> Result<()> {
+    let (m, n, k) = (of.m, of.n, of.m.min(of.n));
+    let rank = x.shape.len();
+    let (left, right) = (gpu.scratch((of.count * m * k * of.dtype.size()).max(1))?, {
+        gpu.scratch((of.count * k * n * of.dtype.size()).max(1))?
+    });
+    let vectors = |at: u64, last: [usize; 2]| {
+        let mut shape: SmallVec<[usize; 6]> = SmallVec::from_slice(&x.shape[..rank - 2]);
+        shape.extend(last);
+        StridedOperand::dense(at, of.dtype, &shape)
+    };
+    let (u, v) = (vectors(left.at, [m, k]), vectors(right.at, [k, n]));
+    match singular {
+        false => eigh(gpu, of, x, &[out.clone(), u]),
+        true => svd(gpu, of, false, x, &[u, out.clone(), v]),
+    }
 }
 
 fn identity(gpu: &Gpu, out: &StridedOperand) -> Result<()> {

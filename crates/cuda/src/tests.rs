@@ -295,6 +295,24 @@ fn cats_compile() {
 }
 
 #[test]
+fn ctc_compiles() {
+    for dtype in [DType::F32, DType::F64] {
+        for vjp in [false, true] {
+            compiles("ctc", &crate::ctc::text(vjp, dtype));
+        }
+    }
+}
+
+#[test]
+fn distances_compile() {
+    for dtype in [DType::F32, DType::F64] {
+        for (forward, within) in [(true, true), (true, false), (false, true), (false, false)] {
+            compiles("distances", &crate::distances::text(forward, within, dtype));
+        }
+    }
+}
+
+#[test]
 fn batch_norm_compiles() {
     use DType::{BF16, F16, F32, F64};
     let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];

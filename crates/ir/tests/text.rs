@@ -48,6 +48,7 @@ fn ops() -> impl Strategy<Value = Op> {
                 Linalg::Permutation(_) => Linalg::Permutation(n),
                 Linalg::LuSolve { .. } => Linalg::LuSolve { transpose: flag },
                 Linalg::Qr { .. } => Linalg::Qr { complete: flag },
+                Linalg::Spectrum { .. } => Linalg::Spectrum { singular: flag },
                 Linalg::Svd { .. } => Linalg::Svd { full: flag },
                 Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => form,
             }),
@@ -68,6 +69,10 @@ fn ops() -> impl Strategy<Value = Op> {
                 Fused::BatchNorm(_) => Fused::BatchNorm(real),
                 Fused::BatchNormVjp(_) => Fused::BatchNormVjp(real),
                 Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
+                Fused::Distances { .. } => Fused::Distances { within: flag },
+                Fused::DistancesVjp { .. } => Fused::DistancesVjp { within: flag },
+                Fused::Ctc { .. } => Fused::Ctc { blank: n },
+                Fused::CtcVjp { .. } => Fused::CtcVjp { blank: n },
                 Fused::Sgd(_) => Fused::Sgd(Sgd {
                     momentum: real,
                     dampening: Real(n as f64),

@@ -11,6 +11,8 @@ mod batch_norm;
 mod batching;
 #[path = "table/compiled.rs"]
 mod compiled;
+#[path = "table/ctc.rs"]
+mod ctc;
 #[path = "table/derivatives.rs"]
 mod derivatives;
 pub mod device_second;
@@ -18,6 +20,8 @@ pub mod device_second;
 mod device_specs;
 #[path = "table/devices.rs"]
 mod devices;
+#[path = "table/distances.rs"]
+mod distances;
 #[path = "table/failing.rs"]
 mod failing;
 #[path = "table/kernels.rs"]

@@ -76,6 +76,7 @@ pub(crate) fn linalg(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexE
         | Linalg::LuSolve { .. }
         | Linalg::Qr { .. }
         | Linalg::Eigh
+        | Linalg::Spectrum { .. }
         | Linalg::Svd { .. } => {}
     }
     match x[0].dtype {
@@ -98,6 +99,7 @@ fn typed<T: Real>(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexErro
         }
         Linalg::Qr { complete: _ } => qr::qr::<T>(x[0], out[0], out[1]),
         Linalg::Eigh => spectral::eigh::<T>(x[0], out[0], out[1]),
+        Linalg::Spectrum { singular } => spectral::spectrum::<T>(singular, x[0], out[0]),
         Linalg::Svd { full: _ } => spectral::svd::<T>(x[0], out[0], out[1], out[2]),
         Linalg::Permutation(_) => unreachable!("it has no floats"),
     }

@@ -4,7 +4,7 @@
 //! an eigenvector or left singular vector is positive, so that vectors change continuously with the
 //! matrix.
 
-use super::decompose::{singular, symmetric};
+use super::decompose::{eigenvalues, singular, singular_values, symmetric};
 use super::{Dense, Real, Stack, part, store};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -32,6 +32,27 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
             }
         }
         store(&v, vectors, i);
+    });
+}
+
+/// The eigenvalues of symmetric matrices, or singular values, alone; NaN as of [`eigh`].
+pub(super) fn spectrum<T: Real>(is_singular: bool, a: Source, values: Sink) {
+    let stack = Stack::of(a);
+    let k = if is_singular { stack.rows.min(stack.cols) } else { stack.rows };
+    if values.is_empty() {
+        return;
+    }
+    par::for_each(stack.len(), |i| {
+        // SAFETY: the values of this matrix belong to this task.
+        let w = unsafe { part::<T>(values, i, k) };
+        let found = match (is_singular, stack.rows < stack.cols) {
+            (false, _) => eigenvalues(&mut stack.load::<T>(i), w),
+            (true, false) => singular_values(&mut stack.load::<T>(i), w),
+            (true, true) => singular_values(&mut stack.load_transposed::<T>(i), w),
+        };
+        if !found {
+            w.fill(T::NAN);
+        }
     });
 }
 

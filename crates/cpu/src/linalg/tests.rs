@@ -267,6 +267,29 @@ fn singular_vectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
 }
 
 #[test]
+fn values_alone_are_those_beside_vectors() {
+    for n in [1, 2, 3, 5, 31, 33, 66, 97] {
+        for (name, a) in hard(n) {
+            let near = |x: &[f64], y: &[f64]| {
+                let unit = largest(&a).max(1e-300);
+                x.iter().zip(y).all(|(x, y)| ((x - y) / unit).abs() < rounding(&a, n))
+            };
+            let of = factors(Linalg::Eigh, &a, [n, n], false);
+            let alone = factors(Linalg::Spectrum { singular: false }, &a, [n, n], false);
+            assert!(near(&alone[0], &of[0]) && alone[0].is_sorted(), "{name} {n}");
+            // Of tall and wide matrices too.
+            for (m, k) in [(n, n), (n, n.div_ceil(3)), (n.div_ceil(3), n)] {
+                let some = &a[..m * k];
+                let of = factors(Linalg::Svd { full: false }, some, [m, k], false);
+                let alone = factors(Linalg::Spectrum { singular: true }, some, [m, k], false);
+                assert!(near(&alone[0], &of[1]), "{name} {m}×{k}");
+                assert!(alone[0].iter().rev().is_sorted() && alone[0][m.min(k) - 1] >= 0.0);
+            }
+        }
+    }
+}
+
+#[test]
 fn tall_and_wide_matrices_have_all_singular_vectors() {
     for (m, n) in [(7, 2), (2, 7), (40, 9), (9, 40), (70, 65), (65, 70), (130, 40)] {
         let a: Vec<f64> = (0..m * n).map(value).collect();

@@ -75,6 +75,12 @@ fn rule(f: Linalg, op: &'static str, inputs: &[&Spec]) -> Result<Specs> {
             let k = if complete { m } else { m.min(n) };
             smallvec![ending(a, &[m, k]), ending(a, &[k, n])]
         }
+        Linalg::Spectrum { singular } => {
+            let [a] = operands(op, inputs)?;
+            floats(op, inputs)?;
+            let (m, n) = if singular { matrix(op, a)? } else { (square(op, a)?, usize::MAX) };
+            smallvec![ending(a, &[m.min(n)])]
+        }
         Linalg::Svd { full } => {
             let [a] = operands(op, inputs)?;
             floats(op, inputs)?;

@@ -9,6 +9,8 @@ pub mod args;
 mod attention;
 mod checked;
 mod collective;
+mod ctc;
+mod distances;
 mod dot;
 mod fft;
 mod index;

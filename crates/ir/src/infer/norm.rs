@@ -1,6 +1,6 @@
 //! Fused operations: softmax, normalisation, cross-entropy.
 
-use super::{Specs, attention, check_axis, check_index, operands, update};
+use super::{Specs, attention, check_axis, check_index, ctc, distances, operands, update};
 use crate::{Error, Fused, Real, Result, Spec};
 use smallvec::smallvec;
 
@@ -53,6 +53,10 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
             }
             return Ok(smallvec![logits.clone(), dy.clone()]);
         }
+        Fused::Distances { within } => return distances::distances(within, inputs),
+        Fused::DistancesVjp { within } => return distances::distances_vjp(within, inputs),
+        Fused::Ctc { blank } => return ctc::ctc(blank, operands(op, inputs)?),
+        Fused::CtcVjp { blank } => return ctc::ctc_vjp(blank, operands(op, inputs)?),
         Fused::Sgd(how) => return update::sgd(how, inputs),
         Fused::Adam(how) => return update::adam(how, inputs),
         Fused::Attention(a) => return attention::attention(a, inputs),

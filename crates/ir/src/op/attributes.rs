@@ -118,6 +118,11 @@ pub enum Linalg {
     /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the
     /// lower triangle is read.
     Eigh,
+    /// The eigenvalues of [`Linalg::Eigh`] or the singular values of [`Linalg::Svd`] alone.
+    Spectrum {
+        /// Singular values.
+        singular: bool,
+    },
     /// U, the singular values, descending, and Vᵀ with U·diag(s)·Vᵀ = A.
     Svd {
         /// U and V are square.
@@ -206,7 +211,8 @@ impl Linalg {
             Linalg::Cholesky
             | Linalg::TriangularSolve { .. }
             | Linalg::Permutation(_)
-            | Linalg::LuSolve { .. } => 1,
+            | Linalg::LuSolve { .. }
+            | Linalg::Spectrum { .. } => 1,
             Linalg::Lu | Linalg::Qr { .. } | Linalg::Eigh => 2,
             Linalg::Svd { .. } => 3,
         }
@@ -223,7 +229,8 @@ impl Linalg {
         match self {
             Linalg::Permutation(_) | Linalg::LuSolve { .. } => true,
             Linalg::Cholesky | Linalg::TriangularSolve { .. } | Linalg::Lu => false,
-            Linalg::Qr { .. } | Linalg::Eigh | Linalg::Svd { .. } => false,
+            Linalg::Qr { .. } | Linalg::Eigh | Linalg::Spectrum { .. } => false,
+            Linalg::Svd { .. } => false,
         }
     }
 }

@@ -45,6 +45,32 @@ pub enum Fused {
     /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first:
     /// `dq`, `dk`, `dv`.
     AttentionVjp(Attention),
+    /// From the rows of `x` `[b…, n, d]` and of `y` `[b…, m, d]`: the Euclidean distance of each
+    /// pair, `[b…, n, m]`. Within `x` alone: of each pair of rows i < j, `[b…, n·(n − 1)/2]`,
+    /// ordered by i.
+    Distances {
+        /// Of pairs of rows of the one operand.
+        within: bool,
+    },
+    /// From the operands of [`Fused::Distances`], its result and the cotangent of that: those of
+    /// the operands. A distance of 0 has the derivative 0.
+    DistancesVjp {
+        /// As of [`Fused::Distances`].
+        within: bool,
+    },
+    /// The losses of connectionist temporal classification, `[n]` in the compute type: from
+    /// log-probabilities `[t, n, c]`, labels `i64[n, most]` and, of each sample, how many times
+    /// and how many labels there are, `i64[n]`. More than there are count as all.
+    Ctc {
+        /// The class of the blank label.
+        blank: usize,
+    },
+    /// From the operands of [`Fused::Ctc`] and the cotangent of the losses: that of the
+    /// log-probabilities. A sample whose labels do not fit has none.
+    CtcVjp {
+        /// As of [`Fused::Ctc`].
+        blank: usize,
+    },
     /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient,
     /// the number of the step (`i64[]`, the first is 1) if there is momentum, and the learning rate
     /// (a float `[]`): the new parameter and momentum.
@@ -122,6 +148,10 @@ impl Fused {
             Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 2).may_fail().replaces(),
             Fused::Attention(_)        => row("attention", 2).strided(1),
             Fused::AttentionVjp(_)     => row("vjp.attention", 3).strided(3),
+            Fused::Distances { .. }    => row("distances", 1),
+            Fused::DistancesVjp { within } => row("vjp.distances", if within { 1 } else { 2 }),
+            Fused::Ctc { .. }          => row("ctc", 1).may_fail(),
+            Fused::CtcVjp { .. }       => row("vjp.ctc", 1).may_fail(),
             Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),
             Fused::Adam(how)           => row("adam", 3 + usize::from(how.amsgrad)).updates(),
         }
@@ -181,7 +211,9 @@ impl Fused {
             Softmax(0), SoftmaxVjp(0), LogSoftmax(0), LogSoftmaxVjp(0), LogSumExp(0),
             LayerNorm(zero), LayerNormVjp(zero), BatchNorm(zero), BatchNormVjp(zero),
             CrossEntropy, CrossEntropyVjp,
-            Attention(plain), AttentionVjp(plain), Sgd(descent), Adam(adam),
+            Attention(plain), AttentionVjp(plain),
+            Distances { within: false }, DistancesVjp { within: false },
+            Ctc { blank: 0 }, CtcVjp { blank: 0 }, Sgd(descent), Adam(adam),
         ]
         .into_iter()
     }
@@ -273,8 +305,10 @@ mod tests {
             Fused::LogSoftmaxVjp(_) => 3, Fused::LogSumExp(_) => 4,  Fused::LayerNorm(_) => 5,
             Fused::LayerNormVjp(_) => 6, Fused::BatchNorm(_) => 7,   Fused::BatchNormVjp(_) => 8,
             Fused::CrossEntropy => 9,    Fused::CrossEntropyVjp => 10, Fused::Attention(_) => 11,
-            Fused::AttentionVjp(_) => 12, Fused::Sgd(_) => 13,       Fused::Adam(_) => 14,
+            Fused::AttentionVjp(_) => 12, Fused::Distances { .. } => 13,
+            Fused::DistancesVjp { .. } => 14, Fused::Ctc { .. } => 15,
+            Fused::CtcVjp { .. } => 16,  Fused::Sgd(_) => 17,        Fused::Adam(_) => 18,
         };
-        assert!(Fused::forms().map(number).eq(0..15));
+        assert!(Fused::forms().map(number).eq(0..19));
     }
 }

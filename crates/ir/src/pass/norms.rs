@@ -84,6 +84,10 @@ fn written(
         | Fused::CrossEntropyVjp
         | Fused::Attention(_)
         | Fused::AttentionVjp(_)
+        | Fused::Distances { .. }
+        | Fused::DistancesVjp { .. }
+        | Fused::Ctc { .. }
+        | Fused::CtcVjp { .. }
         | Fused::Sgd(_)
         | Fused::Adam(_) => return None,
     };
@@ -111,6 +115,10 @@ fn written(
         | Fused::CrossEntropyVjp
         | Fused::Attention(_)
         | Fused::AttentionVjp(_)
+        | Fused::Distances { .. }
+        | Fused::DistancesVjp { .. }
+        | Fused::Ctc { .. }
+        | Fused::CtcVjp { .. }
         | Fused::Sgd(_)
         | Fused::Adam(_) => None,
     }

@@ -96,6 +96,7 @@ fn visit_op(op: &mut Op, f: NumberVisitor) {
             | Linalg::LuSolve { .. }
             | Linalg::Qr { .. }
             | Linalg::Eigh
+            | Linalg::Spectrum { .. }
             | Linalg::Svd { .. },
         )
         | Op::Fft(Fft::Complex { .. } | Fft::Real(_)) => {}

@@ -19,6 +19,10 @@ pub(super) fn print(f: &mut Formatter<'_>, fused: Fused) -> fmt::Result {
         | Fused::BatchNorm(eps)
         | Fused::BatchNormVjp(eps) => write!(f, "{{{}}}", Exact(eps)),
         Fused::CrossEntropy | Fused::CrossEntropyVjp => Ok(()),
+        Fused::Distances { within } | Fused::DistancesVjp { within } => {
+            write!(f, "{{within={within}}}")
+        }
+        Fused::Ctc { blank } | Fused::CtcVjp { blank } => write!(f, "{{blank={blank}}}"),
         Fused::Sgd(how) => {
             let reals = [how.momentum, how.dampening, how.decay].map(Exact);
             let [momentum, dampening, decay] = reals;
@@ -56,6 +60,14 @@ pub(super) fn parse(c: &mut TextCursor, form: Fused) -> Parsed<Fused> {
         Fused::CrossEntropy | Fused::CrossEntropyVjp => form,
         Fused::Attention(_) => Fused::Attention(c.braced(attention)?),
         Fused::AttentionVjp(_) => Fused::AttentionVjp(c.braced(attention)?),
+        Fused::Distances { .. } => {
+            Fused::Distances { within: c.braced(|c| c.field("within", truth))? }
+        }
+        Fused::DistancesVjp { .. } => {
+            Fused::DistancesVjp { within: c.braced(|c| c.field("within", truth))? }
+        }
+        Fused::Ctc { .. } => Fused::Ctc { blank: c.braced(|c| c.field("blank", index))? },
+        Fused::CtcVjp { .. } => Fused::CtcVjp { blank: c.braced(|c| c.field("blank", index))? },
         Fused::Sgd(_) => Fused::Sgd(c.braced(|c| {
             let [momentum, dampening, decay] = fields(c, ["momentum", "dampening", "decay"], real)?;
             c.expect(',')?;

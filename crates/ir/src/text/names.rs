@@ -171,6 +171,7 @@ impl Linalg {
             Linalg::LuSolve { .. }         => "lu_solve",
             Linalg::Qr { .. }              => "qr",
             Linalg::Eigh                   => "eigh",
+            Linalg::Spectrum { .. }        => "spectrum",
             Linalg::Svd { .. }             => "svd",
         }
     }
@@ -181,7 +182,8 @@ impl Linalg {
         use Linalg::*;
         [
             Cholesky, TriangularSolve { upper: false, unit: false }, Lu, Permutation(0),
-            LuSolve { transpose: false }, Qr { complete: false }, Eigh, Svd { full: false },
+            LuSolve { transpose: false }, Qr { complete: false }, Eigh, Spectrum { singular: false },
+            Svd { full: false },
         ]
         .into_iter()
     }
@@ -357,7 +359,8 @@ mod tests {
             View::Diagonal { .. }, View::Unfold { .. });
         assert_forms!(Linalg::forms(),
             Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
-            Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
+            Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Spectrum { .. },
+            Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
         // Structured ops have no minimal form: their text is parsed by `program.rs`.
         let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![],

@@ -240,6 +240,9 @@ fn linalg_attributes(c: &mut TextCursor, form: Linalg) -> Parsed<Linalg> {
             Linalg::LuSolve { transpose: c.braced(|c| flag(c, "transpose"))? }
         }
         Linalg::Qr { .. } => Linalg::Qr { complete: c.braced(|c| flag(c, "complete"))? },
+        Linalg::Spectrum { .. } => {
+            Linalg::Spectrum { singular: c.braced(|c| flag(c, "singular"))? }
+        }
         Linalg::Svd { .. } => Linalg::Svd { full: c.braced(|c| flag(c, "full"))? },
         Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => form,
     })

@@ -78,6 +78,7 @@ impl Display for Op {
                 Linalg::Permutation(rows) => write!(f, "{{{rows}}}"),
                 Linalg::LuSolve { transpose } => write!(f, "{{transpose={transpose}}}"),
                 Linalg::Qr { complete } => write!(f, "{{complete={complete}}}"),
+                Linalg::Spectrum { singular } => write!(f, "{{singular={singular}}}"),
                 Linalg::Svd { full } => write!(f, "{{full={full}}}"),
                 Linalg::Cholesky | Linalg::Lu | Linalg::Eigh => Ok(()),
             },

@@ -39,6 +39,7 @@ pub(crate) mod attention;
 pub(crate) mod batch_norm;
 mod collective;
 mod conv;
+pub(crate) mod ctc;
 mod dot;
 pub(crate) mod flow;
 mod index;
@@ -167,6 +168,7 @@ fn linear_algebra(f: Linalg) -> Batching {
     match f {
         Linalg::Cholesky | Linalg::Lu | Linalg::Permutation(_)           => Batching::Leading,
         Linalg::Qr { .. } | Linalg::Eigh | Linalg::Svd { .. }            => Batching::Leading,
+        Linalg::Spectrum { .. }                                          => Batching::Leading,
         Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. }          => Batching::ByHand(linalg::solve),
     }
 }

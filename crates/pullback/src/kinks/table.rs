@@ -135,6 +135,8 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
             Linalg::Svd { .. } => Some((KinkKind::Spectrum, mask::singular_values)),
             Linalg::Cholesky | Linalg::TriangularSolve { .. } | Linalg::Lu | Linalg::Permutation(_)
             | Linalg::LuSolve { .. } | Linalg::Qr { .. } => None,
+            // Decomposed where it is differentiated.
+            Linalg::Spectrum { .. } => None,
         },
         // Smooth, or decomposed where they are differentiated.
         Op::Fft(_) | Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) => None,

@@ -1,18 +1,24 @@
 //! The loss of a sequence of class probabilities against a shorter sequence of labels, over all
 //! alignments of the labels.
 //!
-//! The labels are laid out with a blank before, between and after them. `alpha[s]` is the
-//! log-probability of all prefixes that end at position s of that layout; a step stays, advances by
-//! one position, or skips a blank between two different labels. All samples of a batch are
-//! processed together; finished ones keep their values.
+//! One op, whose kernels walk over the times of each sample; its derivative is one too. Where that
+//! is differentiated the formulas here run: the labels are laid out with a blank before, between
+//! and after them, `alpha[s]` is the log-probability of all prefixes that end at position s of that
+//! layout, `beta[s]` that of all that follows, and a step stays, advances by one position, or skips
+//! a blank between two different labels. All samples of a batch are processed together; finished
+//! ones keep their values.
 //!
 //! As in PyTorch, the gradient is the one for normalised probabilities: it contains the part of a
 //! log-softmax, which is what a network trains with (the difference vanishes behind a log-softmax).
 //! It enters as a term whose value is zero.
 
+use crate::apply::apply;
 use crate::ops::losses::reduced;
-use crate::{DType, Error, Reduction, Result, Tensor, cat, mode, scan, stack, trace};
-use pullback_ir::Line;
+use crate::ops::one_pass::is_value_alone;
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
+use crate::{DType, Error, Op, Reduction, Result, Tensor, cat, mode, scan, stack, trace};
+use pullback_ir::{Fused, Line};
+use smallvec::smallvec;
 
 /// Options of [`ctc`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,53 +119,16 @@ fn loss(
     counts: &Tensor,
     how: Ctc,
 ) -> Tensor {
-    let (t_max, n, most) = (x.shape()[0], x.shape()[1], labels.shape()[1]);
-    let places = 2 * most + 1;
-    // The layout of each sample: blanks at even places, and after its last label.
-    let (blank, number) = (how.blank as i64, x.new_iota(places).unsqueeze(0));
-    let ends = counts.unsqueeze(1);
-    let is_label = x.new_iota(most).unsqueeze(0).lt(&ends);
-    let label = is_label.select(labels, blank);
-    let pairs = stack(&[&label.full_like(blank), &label], 2).reshape([n, 2 * most]);
-    let class = cat(&[&pairs, &x.new_full_of([n, 1], blank)], 1);
-    // Where it may skip a blank: to a label that is not the one before.
-    let jumps = match most {
-        0 => x.new_full_of([n, places], false),
-        _ => {
-            let other = class.narrow(1, 2, places - 2).ne(class.narrow(1, 0, places - 2));
-            let odd = number.remainder(2i64).eq(1i64);
-            cat(&[&x.new_full_of([n, 2], false), &other], 1).logical_and(odd)
-        }
-    };
-    let seen = x.wide().gather(2, &class.unsqueeze(0).expand([t_max, n, places]));
-    let never = seen.new_splat(f64::NEG_INFINITY.into(), &[n, places], seen.dtype());
-    let lengths = times.unsqueeze(1);
-    let start = number.eq(0i64).expand([n, places]).select(never.zeros_like(), &never);
-    let alpha = match t_max {
-        0 => start,
-        _ => {
-            let first = number.lt(2i64).select(seen.select_at(0, 0), &never);
-            let step = |alpha: &Tensor, (t, here): &(Tensor, Tensor)| {
-                let by = |k: usize| {
-                    let moved = alpha.narrow(1, 0, places.saturating_sub(k));
-                    cat(&[&never.narrow(1, 0, k.min(places)), &moved], 1)
-                };
-                let jumped = jumps.select(by(2), &never);
-                let next = stack(&[alpha, &by(1), &jumped], 0).logsumexp_over(0) + here;
-                (lengths.gt(t).select(next, alpha), ())
-            };
-            let rest = (x.new_iota(t_max - 1) + 1i64, seen.narrow(0, 1, t_max - 1));
-            let (last, ()) = scan(step, &first, &rest);
-            lengths.gt(0i64).select(last, start)
-        }
-    };
-    let last = &ends * 2i64;
-    let is_end = number.eq(&last).logical_or((&number + 1i64).eq(&last));
-    let mut losses = -is_end.select(&alpha, &never).logsumexp_over(1);
-    // Σ eˣ over the times of each sample, as a gradient alone.
-    let clock = x.new_iota(t_max).reshape([t_max, 1]).lt(lengths.reshape([1, n]));
-    let mass = x.wide().exp().sum_over(2).only(&clock).sum_over(0);
-    losses += &mass - mass.detach();
+    let (t_max, n) = (x.shape()[0], x.shape()[1]);
+    let x = &x.real();
+    let op = Op::Fused(Fused::Ctc { blank: how.blank });
+    let mut losses = apply(op, &[x, labels, times, counts]);
+    if !is_value_alone(x) {
+        // Σ eˣ over the times of each sample, as a gradient alone.
+        let clock = x.new_iota(t_max).reshape([t_max, 1]).lt(times.reshape([1, n]));
+        let mass = x.wide().exp().sum_over(2).only(&clock).sum_over(0);
+        losses += &mass - mass.detach();
+    }
     if how.zero_infinity {
         losses = losses.only(&losses.detach().ne(f64::INFINITY));
     }
@@ -169,6 +138,126 @@ fn loss(
         Reduction::None if given.rank() == 2 => losses.squeeze_axis(0),
         other => reduced(losses, other),
     }
+}
+
+pub(super) fn row() -> Grad {
+    use Val::In;
+    Grad::ByHand(ByHand {
+        uses: &[In(0), In(1), In(2), In(3)],
+        vjp,
+        jvp,
+        formula: "`dx[t, n, k] = -dy[n] * p`, the probability of class k at time t, over all \
+                  alignments of the labels of sample n",
+    })
+}
+
+fn blank_of(op: &Op) -> usize {
+    match op {
+        Op::Fused(Fused::Ctc { blank } | Fused::CtcVjp { blank }) => *blank,
+        _ => unreachable!("called for ctc"),
+    }
+}
+
+/// The gradient of the log-probabilities.
+fn pulled(f: &RuleContext, dy: &Tensor) -> Tensor {
+    let op = Op::Fused(Fused::CtcVjp { blank: blank_of(f.op) });
+    apply(op, &[f.x(0), f.x(1), f.x(2), f.x(3), dy])
+}
+
+fn vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
+    smallvec![dys[0].as_ref().map(|dy| pulled(f, dy)), None, None, None]
+}
+
+fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
+    let x = f.x(0);
+    let along = |tx: &Tensor| {
+        let one = x.new_ones_with([x.shape()[1]], x.dtype().compute());
+        (pulled(f, &one).wide() * tx.wide()).sum_over([0, 2])
+    };
+    t[0].iter().map(along).collect()
+}
+
+/// The layout of the labels of each sample: the class of each place, and whether a step may skip
+/// the one before: to a label that is not the one before that.
+fn places(labels: &Tensor, counts: &Tensor, blank: i64) -> (Tensor, Tensor) {
+    let (n, most) = (labels.shape()[0], labels.shape()[1]);
+    let places = 2 * most + 1;
+    let number = labels.new_iota(places).unsqueeze(0);
+    // Blanks are at even places, and after the last label.
+    let is_label = labels.new_iota(most).unsqueeze(0).lt(counts.unsqueeze(1));
+    let label = is_label.select(labels, blank);
+    let pairs = stack(&[&label.full_like(blank), &label], 2).reshape([n, 2 * most]);
+    let class = cat(&[&pairs, &labels.new_full_of([n, 1], blank)], 1);
+    let jumps = match most {
+        0 => labels.new_full_of([n, places], false),
+        _ => {
+            let other = class.narrow(1, 2, places - 2).ne(class.narrow(1, 0, places - 2));
+            let odd = number.remainder(2i64).eq(1i64);
+            cat(&[&labels.new_full_of([n, 2], false), &other], 1).logical_and(odd)
+        }
+    };
+    (class, jumps)
+}
+
+/// A step from the places of a line to those after them, which may jump there.
+fn step(line: &Tensor, never: &Tensor, jumps: &Tensor) -> Tensor {
+    let count = line.shape()[1];
+    let by = |k: usize| {
+        let moved = line.narrow(1, 0, count.saturating_sub(k));
+        cat(&[&never.narrow(1, 0, k.min(count)), &moved], 1)
+    };
+    let jumped = jumps.select(by(2), never);
+    stack(&[line, &by(1), &jumped], 0).logsumexp_over(0)
+}
+
+/// The gradient of the log-probabilities, by formulas.
+pub(super) fn slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
+    let [x, labels, times, counts, dy] = *inputs else { unreachable!("five operands") };
+    let (t_max, n, most) = (x.shape()[0], x.shape()[1], labels.shape()[1]);
+    if x.is_empty() {
+        return Tensors::One(x.zeros_like());
+    }
+    let count = 2 * most + 1;
+    let (times, counts) = (times.clamp(0, t_max as i64), counts.clamp(0, most as i64));
+    let (class, jumps) = places(labels, &counts, blank_of(op) as i64);
+    let number = x.new_iota(count).unsqueeze(0);
+    let classes = class.unsqueeze(0).expand([t_max, n, count]);
+    let seen = x.wide().gather(2, &classes);
+    let never = seen.new_splat(f64::NEG_INFINITY.into(), &[n, count], seen.dtype());
+    let (lengths, rest) = (times.unsqueeze(1), x.new_iota(t_max - 1) + 1i64);
+    let first = number.lt(2i64).select(seen.select_at(0, 0), &never);
+    let forwards = |alpha: &Tensor, (t, here): &(Tensor, Tensor)| {
+        let next = step(alpha, &never, &jumps) + here;
+        let next = lengths.gt(t).select(next, alpha);
+        (next.clone(), next)
+    };
+    let (last, later) = scan(forwards, &first, &(rest.clone(), seen.narrow(0, 1, t_max - 1)));
+    let alpha = cat(&[&first.unsqueeze(0), &later], 0);
+    // Where an alignment ends: after the last label, or at it.
+    let end = &counts.unsqueeze(1) * 2i64;
+    let is_end = number.eq(&end).logical_or((&number + 1i64).eq(&end));
+    let total = is_end.select(&last, &never).logsumexp_over(1).unsqueeze(1);
+    let ends = is_end.select(never.zeros_like(), &never);
+    // Jumps from a place, of lines that are read from their end.
+    let ahead = match most {
+        0 => jumps.clone(),
+        _ => cat(&[&jumps.narrow(1, 2, count - 2), &jumps.narrow(1, 0, 2)], 1).flip(1),
+    };
+    let backwards = |beta: &Tensor, (t, here): &(Tensor, Tensor)| {
+        let next = step(&(beta + here).flip(1), &never, &ahead).flip(1);
+        let next = lengths.gt(t).select(next, &ends);
+        (next.clone(), next)
+    };
+    let after = (rest.flip(0), seen.narrow(0, 1, t_max - 1).flip(0));
+    let (_, earlier) = scan(backwards, &ends, &after);
+    let beta = cat(&[&earlier.flip(0), &ends.unsqueeze(0)], 0);
+    let clock = x.new_iota(t_max).reshape([t_max, 1, 1]).lt(times.reshape([1, n, 1]));
+    let possible = total.ne(f64::NEG_INFINITY);
+    let finite = possible.select(&total, total.zeros_like());
+    let log = possible.select(alpha + beta - finite, &never);
+    let parts = -(clock.select(log.exp(), log.zeros_like()) * dy.wide().unsqueeze(1));
+    let zeros = x.wide().zeros_like();
+    Tensors::One(zeros.scatter_add(2, &classes, &parts).cast(x.dtype()))
 }
 
 /// Checks common to both forms of lengths.

@@ -1,6 +1,6 @@
 //! Fused ops: one row each.
 
-use super::{attention, batch_norm, norm, update};
+use super::{attention, batch_norm, ctc, distances, norm, update};
 use crate::autocast::Policy;
 use crate::batch::{self, Batching};
 use crate::memory::Need;
@@ -29,6 +29,7 @@ macro_rules! rows {
         }
 
         /// How it batches.
+        #[allow(unused_variables)]
         pub(crate) fn batching(f: Fused) -> Batching {
             use Batching::{ByHand, Leading};
             match f { $($f => $batch),* }
@@ -63,6 +64,10 @@ rows! {
     Fused::CrossEntropyVjp     => Promote Exact    ByHand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
     Fused::Attention(_)        => Low     Exact    ByHand(batch::attention::attention), attention::row();
     Fused::AttentionVjp(_)     => Promote Exact    Leading, attention::vjp_row();
+    Fused::Distances { within } => Promote Exact   Leading, distances::row(within);
+    Fused::DistancesVjp { .. } => Promote Exact    Leading, Grad::Decompose(distances::slopes);
+    Fused::Ctc { .. }          => Promote Exact    ByHand(batch::ctc::ctc), ctc::row();
+    Fused::CtcVjp { .. }       => Promote Exact    ByHand(batch::ctc::ctc_vjp), Grad::Decompose(ctc::slope);
     Fused::Sgd(_)              => Promote Exact    ByHand(batch::update::step), Grad::Decompose(update::sgd);
     Fused::Adam(_)             => Promote Exact    ByHand(batch::update::step), Grad::Decompose(update::adam);
 }

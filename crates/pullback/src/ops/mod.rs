@@ -15,6 +15,7 @@ mod compare;
 mod conv;
 mod ctc;
 mod cumulate;
+mod distances;
 pub(crate) mod dot;
 mod dropout;
 mod einsum;

@@ -1,7 +1,7 @@
 //! Norms of any order, and distances.
 
 use crate::ops::one_pass::{is_value_alone, one_pass_of_rows, or_op_by_op};
-use crate::{Error, IntoAxes, Tensor, kinks};
+use crate::{Error, IntoAxes, Tensor, kinks, ops::distances};
 use pullback_ir::infer::args;
 
 impl Tensor {
@@ -105,7 +105,8 @@ impl Tensor {
         })
     }
 
-    /// All distances of order `p` between the rows of two (stacks of) matrices.
+    /// All distances of order `p` between the rows of two (stacks of) matrices. Euclidean ones
+    /// (`p` = 2) are one kernel, which stores no differences.
     ///
     /// Derivative: as [`Tensor::vector_norm`], of each difference; 0 where two rows are equal.
     ///
@@ -120,6 +121,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Tensor {
+        if let Some(distances) = distances::between(self, other, p) {
+            return distances;
+        }
         (self.unsqueeze(-2) - other.unsqueeze(-3)).vector_norm(p, -1)
     }
 
@@ -143,10 +147,11 @@ impl Tensor {
             let message = format!("takes a matrix, not {}", self.spec());
             return self.checked(Err(Error::shape("pdist", message).on([self.spec()])));
         }
-        let n = self.shape()[0];
-        let pairs = Tensor::triu_indices(n, n, 1);
-        let row = |k: isize| self.index_select(0, &pairs.select_at(0, k));
-        (row(0) - row(1)).vector_norm(p, -1)
+        if let Some(distances) = distances::within(self, p) {
+            return distances;
+        }
+        let [a, b] = distances::pairs(self);
+        (a - b).vector_norm(p, -1)
     }
 
     /// The norm of order `p` of `self − other + eps` over the last axis.

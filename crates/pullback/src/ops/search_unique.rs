@@ -5,20 +5,18 @@ use crate::backend::{elements, with_host_bytes};
 use crate::ops::one_pass::is_value_alone;
 use crate::ops::selection::positions;
 use crate::{DType, Error, HostElement, Tensor, cat, no_grad, stack};
+use std::hint::select_unpredictable;
 
-/// How many of the elements that `before` holds for come first, by the steps of the search that
-/// [`Tensor::searchsorted`] does for all values at once: no branches, which would be guessed wrong.
+/// How many of the elements that `before` holds for come first. Without branches that depend on
+/// values, which would be guessed wrong.
 fn count_before<T: Copy>(sorted: &[T], before: impl Fn(T) -> bool) -> usize {
-    let (mut low, mut high) = (0, sorted.len());
-    for _ in 0..(sorted.len() + 1).next_power_of_two().ilog2() {
-        let (middle, open) = ((low + high) / 2, low < high);
-        let up = before(sorted[middle.min(sorted.len() - 1)]);
-        // By masks: the compiler would make branches of selections.
-        let [after, upto] = [open & up, open & !up].map(|hit| 0usize.wrapping_sub(hit.into()));
-        low ^= (low ^ (middle + 1)) & after;
-        high ^= (high ^ middle) & upto;
+    let (mut low, mut left) = (0, sorted.len());
+    while left > 1 {
+        let half = left / 2;
+        low = select_unpredictable(before(sorted[low + half - 1]), low + half, low);
+        left -= half;
     }
-    low
+    low + usize::from(left == 1 && before(sorted[low]))
 }
 
 /// [`Tensor::searchsorted`] by a loop, where only values count and they are on the host.
@@ -71,6 +69,55 @@ pub struct Unique {
     pub inverse: Tensor,
     /// How often each value occurs.
     pub counts: Tensor,
+}
+
+/// [`Tensor::unique`] of integers whose range is not much longer than their list: they are
+/// counted, not sorted.
+#[track_caller]
+fn counted(x: &Tensor) -> Option<Unique> {
+    fn of<T: HostElement + Copy + Into<i64>>(x: &Tensor) -> Option<Unique> {
+        let x = &no_grad(|| x.contiguous());
+        let count = |all: &[T]| {
+            let wide = |&v: &T| -> i64 { v.into() };
+            let (low, high) = (all.iter().map(wide).min()?, all.iter().map(wide).max()?);
+            let range = usize::try_from(high.checked_sub(low)?).ok()?.checked_add(1)?;
+            if range / 4 > all.len() {
+                return None;
+            }
+            let at = |v: &T| (wide(v) - low) as usize;
+            let (mut counts, mut first) = (vec![0i64; range], vec![all[0]; range]);
+            for v in all {
+                counts[at(v)] += 1;
+                first[at(v)] = *v;
+            }
+            let mut values = Vec::new();
+            let mut found = Vec::new();
+            let mut number = vec![0i64; range];
+            for (k, &n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+                number[k] = values.len() as i64;
+                values.push(first[k]);
+                found.push(n);
+            }
+            Some((values, found, all.iter().map(|v| number[at(v)]).collect::<Vec<i64>>()))
+        };
+        let all = with_host_bytes(x, |bytes| elements::<T>(T::DTYPE, bytes).map(count));
+        let (values, counts, inverse) = all???;
+        let n = values.len();
+        Some(Unique {
+            values: x.new_from_vec(values, [n]),
+            inverse: x.new_from_vec(inverse, x.shape()),
+            counts: x.new_from_vec(counts, [n]),
+        })
+    }
+    if !is_value_alone(x) {
+        return None;
+    }
+    match x.dtype() {
+        DType::I64 => of::<i64>(x),
+        DType::I32 => of::<i32>(x),
+        DType::U8 => of::<u8>(x),
+        DType::F64 | DType::F32 | DType::BF16 | DType::F16 | DType::Bool => None,
+    }
 }
 
 impl Tensor {
@@ -199,6 +246,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn unique(&self /* along an axis: unique_over(axis) */) -> Unique {
+        if let Some(found) = counted(self) {
+            return found;
+        }
         let flat = self.reshape([self.len()]);
         let order = flat.detach().sort(0, false).1;
         let found = flat.grouped(0, &order);
@@ -359,6 +409,24 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     use crate::{DType, Tensor, jit};
+
+    /// Integers that are counted and those that are sorted, as a far one is among them.
+    #[test]
+    fn counted_elements_are_those_that_are_sorted() {
+        let near: Vec<i64> = (0..500).map(|i| (i * 37 + i / 7) % 61 - 30).collect();
+        let far: Vec<i64> = near.iter().copied().chain([i64::MAX, i64::MIN]).collect();
+        let (a, b) = (Tensor::from(&near[..]).reshape([50, 10]), Tensor::from(&far[..]));
+        let (a, b) = (a.unique(), b.unique());
+        let (values, counts) = (b.values.to_vec::<i64>(), b.counts.to_vec::<i64>());
+        let n = values.len() - 2;
+        assert_eq!(a.values.to_vec::<i64>(), values[1..=n]);
+        assert_eq!(a.counts.to_vec::<i64>(), counts[1..=n]);
+        let inverse: Vec<i64> = b.inverse.to_vec::<i64>()[..500].iter().map(|k| k - 1).collect();
+        assert_eq!((a.inverse.shape(), a.inverse.to_vec::<i64>()), (&[50, 10][..], inverse));
+        let bytes = Tensor::from(vec![7u8, 255, 7, 0]).unique();
+        assert_eq!(bytes.values.to_vec::<u8>(), [0, 7, 255]);
+        assert_eq!(bytes.inverse.to_vec::<i64>(), [1, 2, 1, 0]);
+    }
 
     /// The loop, the composite that a trace takes, and counting agree, with ties and at both ends.
     #[test]

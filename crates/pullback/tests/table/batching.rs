@@ -94,6 +94,8 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
             // All by the kernel, unless only `dy` is batched.
             Fused::CrossEntropyVjp => chosen[0] || chosen[1],
             Fused::Attention(_) | Fused::AttentionVjp(_) => false,
+            Fused::Distances { .. } | Fused::DistancesVjp { .. } => true,
+            Fused::Ctc { .. } | Fused::CtcVjp { .. } => true,
             // At one step and rate, all by the kernel.
             Fused::Sgd(how) => {
                 !chosen.iter().rev().take(1 + usize::from(how.remembers())).any(|&c| c)

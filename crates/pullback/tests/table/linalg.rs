@@ -109,6 +109,17 @@ pub fn samples(f: Linalg, dice: &mut Dice) -> Samples<Linalg> {
                 }
             }
         }
+        // One triangle is read of a symmetric one.
+        Linalg::Spectrum { .. } => {
+            for s in ANY {
+                out.push((Linalg::Spectrum { singular: true }, vec![apart(dice, s)], few(s)));
+            }
+            for s in SQUARE {
+                let a = apart(dice, &s[..]);
+                let a = (&a + a.t()).detach();
+                out.push((Linalg::Spectrum { singular: false }, vec![a], false));
+            }
+        }
         Linalg::Svd { .. } => {
             for s in ANY {
                 out.push((Linalg::Svd { full: false }, vec![apart(dice, s)], few(s)));
@@ -139,6 +150,9 @@ pub fn large(f: Linalg, dice: &mut Dice) -> Vec<(Linalg, Vec<Tensor>)> {
             let pivots = Tensor::from_vec((1..=150).collect::<Vec<i32>>(), [150]);
             vec![(f, vec![lu.clone(), lu, pivots, dice.tensor(&[150, 300], WIDE)])]
         }
+        Linalg::Spectrum { .. } => [false, true]
+            .map(|singular| (Linalg::Spectrum { singular }, vec![positive(dice, stack)]))
+            .to_vec(),
         Linalg::Qr { .. } | Linalg::Svd { .. } => vec![(f, vec![strong(dice, stack)])],
     }
 }
@@ -268,7 +282,8 @@ pub fn naive(f: Linalg, x: &[Array]) -> Option<Vec<Array>> {
             let (r, q) = (found.pop(), found.pop());
             Some(vec![array(a, &[m, size], q), array(a, &[size, n], r)])
         }
-        Linalg::Eigh | Linalg::Svd { .. } | Linalg::Permutation(_) => None,
+        Linalg::Eigh | Linalg::Svd { .. } | Linalg::Spectrum { .. } => None,
+        Linalg::Permutation(_) => None,
     }
 }
 

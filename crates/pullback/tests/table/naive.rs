@@ -1,7 +1,7 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
 use super::special::{self, erf};
-use super::{attention, batch_norm, layer_norm, order, update};
+use super::{attention, batch_norm, ctc, distances, layer_norm, order, update};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -565,6 +565,10 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
         }
         Fused::Attention(a) => attention::forward(a, x),
         Fused::AttentionVjp(a) => attention::backward(a, x),
+        Fused::Distances { within } => distances::forward(within, x),
+        Fused::DistancesVjp { within } => distances::backward(within, x),
+        Fused::Ctc { blank } => vec![ctc::forward(blank, x)],
+        Fused::CtcVjp { blank } => vec![ctc::backward(blank, x)],
         Fused::Sgd(how) => update::sgd(how, x),
         Fused::Adam(how) => update::adam(how, x),
     }

@@ -5,7 +5,7 @@
 //! `check` says not to differentiate.
 
 use super::places::{indexed, lines, puts, views};
-use super::{attention, batch_norm, order, update};
+use super::{attention, batch_norm, ctc, distances, order, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Padding, Random, Real, Reduction, Shape, Unary, VjpOperand,
@@ -488,6 +488,10 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
             .to_vec(),
         Fused::Attention(_) => attention::samples(dice),
         Fused::AttentionVjp(_) => attention::vjp_samples(dice),
+        Fused::Distances { .. } => distances::samples(dice),
+        Fused::DistancesVjp { .. } => distances::vjp_samples(dice),
+        Fused::Ctc { .. } => ctc::samples(dice),
+        Fused::CtcVjp { .. } => ctc::vjp_samples(dice),
         Fused::Sgd(_) => update::sgd_samples(dice),
         Fused::Adam(_) => update::adam_samples(dice),
     }

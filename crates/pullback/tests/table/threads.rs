@@ -3,7 +3,7 @@
 
 use super::samples::{Dice, Sample, WIDE};
 use super::{Failures, bits, on_host};
-use super::{attention, batch_norm, update};
+use super::{attention, batch_norm, ctc, distances, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor, with_threads};
 use pullback_ir::infer::infer;
 use pullback_ir::{Combine, Fused, Padding, Real, Shape, Span, Unary, View};
@@ -232,6 +232,10 @@ fn fused(f: Fused, dice: &mut Dice) -> Vec<(Fused, Vec<Tensor>)> {
         }
         Fused::Attention(_) => attention::large(dice),
         Fused::AttentionVjp(_) => attention::large_vjp(dice),
+        Fused::Distances { .. } => distances::large(dice),
+        Fused::DistancesVjp { .. } => distances::large_vjp(dice),
+        Fused::Ctc { .. } => ctc::large(dice),
+        Fused::CtcVjp { .. } => ctc::large_vjp(dice),
         Fused::Sgd(_) => update::large_sgd(dice),
         Fused::Adam(_) => update::large_adam(dice),
     }

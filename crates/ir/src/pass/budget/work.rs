@@ -67,12 +67,24 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
             let products = if matches!(op, Op::Fused(Fused::Attention(_))) { 4 } else { 10 };
             and(product(&[products, len(&inputs[0]), keys]))
         }
+        Op::Fused(Fused::Distances { .. } | Fused::DistancesVjp { .. }) => {
+            let forward = matches!(op, Op::Fused(Fused::Distances { .. }));
+            let pairs = if forward { made } else { inputs.last().map_or(0, len) };
+            and(product(&[if forward { 3 } else { 6 }, pairs, axis(0, 1)]))
+        }
+        // A few exponentials for each label and time.
+        Op::Fused(Fused::Ctc { .. } | Fused::CtcVjp { .. }) => {
+            let times = shape(0).first().map_or(1, |&t| t as u64);
+            let steps = if inputs.len() == 4 { 8 } else { 24 };
+            and(product(&[steps, FUNCTION, times, len(&inputs[1])]))
+        }
         Op::Linalg(f) => {
             let side = axis(0, 1).max(axis(0, 2));
             let times = match f {
                 Linalg::Permutation(_) => return touched,
                 Linalg::Cholesky | Linalg::Lu => 1,
                 Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. } | Linalg::Qr { .. } => 2,
+                Linalg::Spectrum { .. } => 4,
                 Linalg::Eigh | Linalg::Svd { .. } => 20,
             };
             product(&[times, touched, side])

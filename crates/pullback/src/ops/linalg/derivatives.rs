@@ -38,9 +38,19 @@ pub(crate) fn row(f: Linalg) -> Grad {
             "`dA = (dQ + Q·sym₂(triu(dR·Rᵀ - Qᵀ·dQ)))·R⁻ᵀ`, sym₂ the triangle mirrored"),
         Linalg::Eigh => hand(&[Y, Val::Out(1)], eigh_vjp, eigh_jvp,
             "`dA = sym(V·(diag(dw) + (Vᵀ·dV)/(wⱼ - wᵢ))·Vᵀ)`"),
+        Linalg::Spectrum { .. } => Grad::Decompose(spectrum),
         Linalg::Svd { .. } => hand(&[Y, Val::Out(1), Val::Out(2)], svd_vjp, svd_jvp,
             "`dA = U·(diag(ds) + skew(Uᵀ·dU)/E·S + S·skew(Vᵀ·dV)/E)·Vᵀ` with `E = sⱼ² - sᵢ²`, and the parts of dU, dV outside U, V"),
     }
+}
+
+/// The values of a decomposition with vectors, which their derivative needs.
+fn spectrum(op: &Op, x: &[&Tensor]) -> Tensors {
+    let Op::Linalg(Linalg::Spectrum { singular }) = *op else {
+        unreachable!("called for Spectrum")
+    };
+    let (whole, at) = if singular { (Linalg::Svd { full: false }, 1) } else { (Linalg::Eigh, 0) };
+    Tensors::One(apply_all(Op::Linalg(whole), x).remove(at))
 }
 
 fn sym(x: &Tensor) -> Tensor {

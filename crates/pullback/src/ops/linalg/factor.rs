@@ -253,7 +253,7 @@ pub fn eigh(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
 #[track_caller]
 #[must_use]
 pub fn eigvalsh(a: &Tensor, upper: bool) -> Tensor {
-    eigen("eigvalsh", a, upper).0
+    eigenvalues("eigvalsh", a, upper)
 }
 
 #[track_caller]
@@ -305,7 +305,26 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 #[track_caller]
 #[must_use]
 pub fn svdvals(a: &Tensor) -> Tensor {
-    singular_values("svdvals", a, false).1
+    singular_alone("svdvals", a)
+}
+
+/// The eigenvalues of [`eigen`] alone.
+#[track_caller]
+pub(super) fn eigenvalues(op: &'static str, a: &Tensor, upper: bool) -> Tensor {
+    square(op, a);
+    let lower = if upper { a.t() } else { a.clone() };
+    let w = apply(Op::Linalg(Linalg::Spectrum { singular: false }), &[&lower]);
+    converged(op, a, &w);
+    w
+}
+
+/// The singular values of [`singular_values`] alone.
+#[track_caller]
+pub(super) fn singular_alone(op: &'static str, a: &Tensor) -> Tensor {
+    matrices(op, a);
+    let s = apply(Op::Linalg(Linalg::Spectrum { singular: true }), &[a]);
+    converged(op, a, &s);
+    s
 }
 
 #[track_caller]

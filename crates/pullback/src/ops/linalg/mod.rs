@@ -36,6 +36,7 @@ pub use solve::{
 pub(crate) use derivatives::row;
 
 use crate::apply::apply;
+use crate::backend::with_host_bytes;
 use crate::{DType, Error, Op, Shape, Tensor, trace};
 use pullback_ir::{Linalg, broadcast_shapes};
 
@@ -146,6 +147,14 @@ fn first_of(hits: &Tensor) -> Tensor {
     let shape = hits.shape()[..hits.rank() - 1].to_vec();
     if n == 0 {
         return hits.new_zeros_with(shape, DType::I32);
+    }
+    if trace::on_host(hits) {
+        // One loop: the ops below take longer than a small factorisation.
+        let first = |row: &[u8]| row.iter().position(|&hit| hit != 0).map_or(0, |k| k as i32 + 1);
+        let all = |bytes: &[u8]| bytes.chunks_exact(n).map(first).collect::<Vec<i32>>();
+        if let Some(found) = with_host_bytes(&hits.contiguous(), all) {
+            return hits.new_from_vec(found, shape);
+        }
     }
     let place = hits.select(hits.new_iota(n) + 1, hits.new_tensor(i64::MAX)).min_over(-1);
     place.eq(i64::MAX).select(place.new_tensor(0i64), &place).cast(DType::I32)

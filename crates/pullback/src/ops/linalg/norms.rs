@@ -2,7 +2,7 @@
 
 use super::derivatives::pair;
 use super::det::{det, parity};
-use super::factor::{eigen, singular_values};
+use super::factor::{eigenvalues, singular_alone};
 use super::solve::{inverse, threshold};
 use super::{floats, matrices, refuse, square};
 use crate::{DType, Error, IntoAxes, Tensor};
@@ -101,12 +101,12 @@ pub fn matrix_norm(a: &Tensor, kind: MatrixNorm, axes: [isize; 2], keep: bool) -
     // Functions, not closures: a closure would lose the caller's line.
     let norm = match kind {
         MatrixNorm::Frobenius => x.vector_norm(2.0, vec![rows as isize, columns as isize]),
-        MatrixNorm::Nuclear => singular_values(op, &x.permute(order), false).1.sum_over(-1),
+        MatrixNorm::Nuclear => singular_alone(op, &x.permute(order)).sum_over(-1),
         MatrixNorm::Order(p) if p.abs() == 1.0 => {
             extreme(&x.permute(order).abs().sum_over(-2), p > 0.0)
         }
         MatrixNorm::Order(p) if p.abs() == 2.0 => {
-            extreme(&singular_values(op, &x.permute(order), false).1, p > 0.0)
+            extreme(&singular_alone(op, &x.permute(order)), p > 0.0)
         }
         MatrixNorm::Order(p) if p.is_infinite() => {
             extreme(&x.permute(order).abs().sum_over(-1), p > 0.0)
@@ -209,7 +209,7 @@ pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
     }
     match kind {
         None | Some(MatrixNorm::Order(2.0 | -2.0)) => {
-            let s = singular_values(op, a, false).1;
+            let s = singular_alone(op, a);
             let (high, low) = (s.max_over(-1), s.min_over(-1));
             if kind == Some(MatrixNorm::Order(-2.0)) { low / high } else { high / low }
         }
@@ -250,8 +250,8 @@ pub fn matrix_rank(
         return a.new_zeros_with(&a.shape()[..a.rank() - 2], DType::I64);
     }
     let s = match hermitian {
-        true => eigen(op, &x, false).0.abs(),
-        false => singular_values(op, &x, false).1,
+        true => eigenvalues(op, &x, false).abs(),
+        false => singular_alone(op, &x),
     };
     let limit = threshold(a, &s.max_over(-1), atol, rtol).unsqueeze(-1);
     s.gt(&limit).cast(DType::I64).sum_over(-1)
