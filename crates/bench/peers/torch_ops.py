@@ -118,6 +118,9 @@ def products():
     for dtype in (torch.bfloat16, torch.float16):
         x, y = (tensor(fill((512, 512), s)).to(dtype) for s in (1, 2))
         rows.append((f"_512_{str(dtype)[6:]}", briefly(lambda: x @ y)))
+    for n in (256, 512, 1024, 2048):
+        x, y = (tensor(fill((n, n), s)).double() for s in (1, 2))
+        rows.append((f"_float64_{n}", briefly(lambda: x @ y)))
     gpt = [(1024, 768, 256), (1024, 1024, 256), (1024, 256, 1024), (256, 1024, 1024)]
     for m, n, k in [(n, n, n) for n in (64, 256, 1024, 2048)] + gpt:
         x, turned_x, y, turned_y = (tensor(fill(shape, s)).to(torch.bfloat16)

@@ -7,3 +7,4 @@ mod cuda_faults;
 mod cuda_kernel;
 mod listed;
 mod models;
+mod packed_weights;

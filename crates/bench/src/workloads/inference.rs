@@ -2,9 +2,9 @@
 
 use super::model::filled;
 use super::{abs_sum, mlp};
-use crate::compiled;
 use crate::data::tensor;
 use crate::measure::{Measurement, measure};
+use crate::{compiled, limits};
 use pullback::{Tensor, jit, no_grad};
 use pullback_nn::models::Cnn;
 use pullback_nn::{Layer, Module};
@@ -23,7 +23,11 @@ fn answer(model: impl Layer + Module + 'static, x: &Tensor) -> Measurement {
     model.eval();
     let forward = jit(move |x: &Tensor| no_grad(|| model.forward(x)));
     let call = |x: &Tensor| match compiled::on() {
-        true => forward.of(x),
+        true => {
+            let y = forward.of(x);
+            limits::keep(|| Some(forward.explain().specialisations.pop()?.program));
+            y
+        }
         false => forward.eager(x),
     };
     measure(|| drop(call(x))).with("check", abs_sum(&[call(x)]))

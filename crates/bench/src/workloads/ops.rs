@@ -127,6 +127,10 @@ pub fn products() -> Vec<Measurement> {
         let [x, y] = [1, 2].map(|seed| tensor(&[512, 512], seed).cast(dtype));
         rows.push(briefly(|| drop(x.matmul(&y))).named(format!("_512_{name}")));
     }
+    for n in [256, 512, 1024, 2048] {
+        let [x, y] = [1, 2].map(|seed| tensor(&[n, n], seed).cast(DType::F64));
+        rows.push(briefly(|| drop(x.matmul(&y))).named(format!("_float64_{n}")));
+    }
     // Squares, then layers of a GPT: forward, the gradient of the input, that of the weights.
     let [square, gpt] = [[64, 256, 1024, 2048].map(|n| [n, n, n]), GPT_PRODUCTS];
     for [m, n, k] in square.into_iter().chain(gpt) {

@@ -8,12 +8,13 @@
 use super::lanes::{Laned, OVERRUN, PanelPack, PanelRun};
 use super::num::ConvFloat;
 use super::source_block::{AxisReads, SourceBlock};
-use super::{Axis, Problem, Volume, direct};
+use super::{Axis, Made, Problem, Volume, direct, winograd};
 use crate::dot::tile::Tile;
 use crate::dot::{even, scratch};
 use crate::elem::Elem;
 use crate::operand::Sink;
 use crate::par::{self, Shared};
+use std::any::TypeId;
 
 /// Columns of the result to aim for in a task.
 const BLOCK: usize = 256;
@@ -21,6 +22,8 @@ const BLOCK: usize = 256;
 const TASKS: usize = 8;
 /// Steps of the inner sum that are packed at a time.
 const STEPS: usize = 320;
+/// Bytes of a panel that stays in L1 beside one of the left side.
+const IN_L1: usize = 20 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -30,17 +33,17 @@ pub(super) enum Direction {
 
 /// One axis of a phase.
 #[derive(Clone, Debug)]
-struct AxisPhase {
+pub(super) struct AxisPhase {
     /// Taps of the kernel that this phase uses, and their offsets from `q·step`.
-    taps: Vec<(usize, isize)>,
-    step: usize,
+    pub(super) taps: Vec<(usize, isize)>,
+    pub(super) step: usize,
     /// Results.
-    count: usize,
+    pub(super) count: usize,
     /// Result `q` is element `first + q·every` of the axis.
     first: usize,
-    every: usize,
+    pub(super) every: usize,
     /// Length of the source.
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl AxisPhase {
@@ -67,7 +70,7 @@ impl AxisPhase {
         (0..w.stride.min(axis.input)).map(phase).collect()
     }
 
-    fn least(&self) -> isize {
+    pub(super) fn least(&self) -> isize {
         self.taps.iter().map(|t| t.1).min().unwrap_or(0)
     }
 
@@ -77,12 +80,33 @@ impl AxisPhase {
     }
 }
 
+/// Most results of an image, in all of the batch, for which a kernel is made ready beforehand: of
+/// more it is a small part of the work.
+const FEW: usize = 1 << 12;
+
+/// The kernel, ready for the forward map.
+pub(super) fn kernels(p: &Problem, w: Volume<f32>) -> Option<Made> {
+    let results = p.axes.iter().map(|a| a.output).fold(p.batch, usize::saturating_mul);
+    if p.is_thin() || results > FEW || p.inner == 0 {
+        return None;
+    }
+    let tracks = p.axes.each_ref().map(AxisPhase::forward);
+    let axes = tracks.each_ref().map(|track| &track[0]);
+    if axes.iter().any(|t| t.taps.is_empty() || t.len == 0) {
+        return None;
+    }
+    let phase = Phase { p, way: Direction::Forward, axes, rows: p.outer, channels: p.inner };
+    let transformed = winograd::kernels(&phase, w).map(Made::Transformed);
+    transformed.or_else(|| Some(Made::Packed(PackedWeights::pack(&phase, w))))
+}
+
 /// The forward map or the map to the input; `a` is the source, `w` the kernel.
 pub(super) fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
     p: &Problem,
     way: Direction,
     a: Volume<S>,
     w: Volume<S>,
+    ready: Option<&Made>,
     out: Sink,
 ) {
     let direct = || match way {
@@ -111,7 +135,7 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
             for width in &tracks[2] {
                 let phase = Phase { p, way, axes: [depth, height, width], rows: c, channels: kept };
                 let seen = phase.axes.iter().all(|t| !t.taps.is_empty() && t.len > 0);
-                if seen && source > 0 && !phase.run(a, w, out) {
+                if seen && source > 0 && !phase.run(a, w, ready, out) {
                     return direct();
                 }
             }
@@ -129,14 +153,14 @@ fn zero<S>(out: Sink) {
     });
 }
 
-struct Phase<'a> {
-    p: &'a Problem,
-    way: Direction,
-    axes: [&'a AxisPhase; 3],
+pub(super) struct Phase<'a> {
+    pub(super) p: &'a Problem,
+    pub(super) way: Direction,
+    pub(super) axes: [&'a AxisPhase; 3],
     /// Channels of the result in a group.
-    rows: usize,
+    pub(super) rows: usize,
     /// Channels of the source in a group.
-    channels: usize,
+    pub(super) channels: usize,
 }
 
 /// How the results of a phase are cut into blocks.
@@ -155,9 +179,20 @@ impl Phase<'_> {
         &self,
         a: Volume<S>,
         w: Volume<S>,
+        ready: Option<&Made>,
         out: Sink,
     ) -> bool {
         let p = self.p;
+        if TypeId::of::<S>() == TypeId::of::<f32>() {
+            let [x, w] = [a, w].map(|v| Volume { ptr: v.ptr.cast::<f32>(), strides: v.strides });
+            let ready = match ready {
+                Some(Made::Transformed(memory)) => Some(memory),
+                Some(Made::Packed(_)) | None => None,
+            };
+            if winograd::run(self, x, w, ready, Shared(out.ptr.cast())) {
+                return true;
+            }
+        }
         let blocks = self.blocks(C::kernels().cols);
         let lengths: usize = self.axes.iter().map(|t| t.len).product();
         let block = self.region(&blocks, 0);
@@ -165,11 +200,18 @@ impl Phase<'_> {
         if block.is_wide(copies, lengths) {
             return false;
         }
-        let weights = PackedWeights::<C>::pack(self, w);
+        let weights = match ready {
+            Some(Made::Packed(ready)) if TypeId::of::<C>() == TypeId::of::<f32>() => {
+                let panels = Shared(ready.panels.0.cast());
+                let PackedWeights { height, count, steps, .. } = *ready;
+                PackedWeights { _memory: None, panels, height, count, steps }
+            }
+            Some(_) | None => PackedWeights::<C>::pack(self, w),
+        };
         // Whether the tile can write into the result directly.
         let dense = self.axes.iter().all(|t| t.every == 1)
             && blocks.images == 1
-            && std::any::TypeId::of::<S>() == std::any::TypeId::of::<C>();
+            && TypeId::of::<S>() == TypeId::of::<C>();
         let count = blocks.along * p.batch.div_ceil(blocks.images);
         par::for_each(p.groups * count, |task| {
             let (group, block) = (task / count, task % count);
@@ -230,8 +272,9 @@ impl Phase<'_> {
 }
 
 /// The kernel as panels of rows, the left side of the product.
-struct PackedWeights<C> {
-    _memory: crate::Buffer,
+pub(super) struct PackedWeights<C> {
+    /// Of the panels, unless others hold it.
+    _memory: Option<crate::Buffer>,
     panels: Shared<C>,
     /// Rows of all panels but the last.
     height: usize,
@@ -278,7 +321,7 @@ impl<C: Laned + ConvFloat> PackedWeights<C> {
                 }
             }
         });
-        PackedWeights { _memory: memory, panels, height, count, steps }
+        PackedWeights { _memory: Some(memory), panels, height, count, steps }
     }
 }
 
@@ -361,28 +404,32 @@ impl GemmTask<'_> {
                 // that a copy needs.
                 unsafe { (lanes.pack)(&pack) };
             }
-            for i in 0..weights.count {
+            // What is larger of the two panels of a tile stays in L1, if it has the space.
+            let stays = steps * kernels.cols * size_of::<C>() <= IN_L1;
+            for at in 0..weights.count * panels {
+                let (i, panel) = match stays {
+                    true => (at % weights.count, at / weights.count),
+                    false => (at / panels, at % panels),
+                };
                 let height = weights.height.min(phase.rows - i * weights.height);
                 let a = ((self.group * weights.count + i) * weights.steps + from) * kernels.rows;
-                for panel in 0..panels {
-                    let width = kernels.cols.min(columns - panel * kernels.cols);
-                    let c = i * weights.height * row + panel * kernels.cols;
-                    let tile = Tile {
-                        k: steps,
-                        a: weights.panels.at(a),
-                        a_row: 1,
-                        a_step: kernels.rows as isize,
-                        b: packed.at(panel * block * kernels.cols),
-                        b_step: kernels.cols as isize,
-                        c: target.wrapping_add(c),
-                        c_row: row as isize,
-                        cols: width,
-                        add: from > 0,
-                    };
-                    let vectors = if width * 2 > kernels.cols { 2 } else { 1 };
-                    // SAFETY: both panels are packed, and this part of the target is this task's.
-                    unsafe { kernels.packed[height - 1][vectors - 1](&tile) };
-                }
+                let width = kernels.cols.min(columns - panel * kernels.cols);
+                let c = i * weights.height * row + panel * kernels.cols;
+                let tile = Tile {
+                    k: steps,
+                    a: weights.panels.at(a),
+                    a_row: 1,
+                    a_step: kernels.rows as isize,
+                    b: packed.at(panel * block * kernels.cols),
+                    b_step: kernels.cols as isize,
+                    c: target.wrapping_add(c),
+                    c_row: row as isize,
+                    cols: width,
+                    add: from > 0,
+                };
+                let vectors = if width * 2 > kernels.cols { 2 } else { 1 };
+                // SAFETY: both panels are packed, and this part of the target is this task's.
+                unsafe { kernels.packed[height - 1][vectors - 1](&tile) };
             }
         }
         if narrow.is_some() {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | few channels per group (depthwise), stride 1 | [`shifted`]: sums of shifted rows, in registers |
 //! | few channels per group otherwise, or very wide windows | [`direct`]: scaled rows, added up |
+//! | the same in f32 with 3 × 3 taps, stride 1 and 16 channels or more | [`winograd`]: 4 products for 9 |
 //! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: the right side is packed in blocks |
 //! | `w` from `x` and `y` | [`weight_gradient`]: the left side is not packed |
 //!
@@ -34,13 +35,17 @@ mod shifted;
 mod source_block;
 #[cfg(test)]
 mod tests;
+mod transforms;
 mod weight_gradient;
+mod winograd;
 
+use crate::buffer::Buffer;
 use crate::dot::scratch;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::pointwise::copy;
 use half::{bf16, f16};
+use implicit_gemm::PackedWeights;
 use lanes::Laned;
 use pullback_ir::{Conv, DType, Role, Shape, Window, dense_strides};
 
@@ -115,6 +120,11 @@ impl<S> Volume<S> {
 
 /// Any member of the family.
 pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
+    conv_with(conv, a, b, None, out);
+}
+
+/// As [`conv`], with what [`kernels`] made of the values that `b` still has.
+pub(crate) fn conv_with(conv: &Conv, a: Source, b: Source, ready: Option<&Kernels>, out: Sink) {
     if out.is_empty() {
         return;
     }
@@ -122,10 +132,10 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
         return with_channels_last(conv, a, b, out);
     }
     match out.dtype {
-        DType::F64 => typed::<f64>(conv, a, b, out),
-        DType::F32 => typed::<f32>(conv, a, b, out),
-        DType::BF16 => typed::<bf16>(conv, a, b, out),
-        DType::F16 => typed::<f16>(conv, a, b, out),
+        DType::F64 => typed::<f64>(conv, a, b, ready, out),
+        DType::F32 => typed::<f32>(conv, a, b, ready, out),
+        DType::BF16 => typed::<bf16>(conv, a, b, ready, out),
+        DType::F16 => typed::<f16>(conv, a, b, ready, out),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
             unreachable!("`infer` rejects dtypes other than floats")
         }
@@ -144,15 +154,31 @@ fn with_channels_last(of: &Conv, a: Source, b: Source, out: Sink) {
     copy(Source { ptr, shape: out.shape, strides: &strides, dtype: out.dtype }, out);
 }
 
-fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, out: Sink)
-where
-    S::Compute: Laned + num::ConvFloat,
-{
-    let (x, w, y) = match conv.role {
-        Role::Forward => (a.shape, b.shape, out.shape),
-        Role::Input(_) => (out.shape, b.shape, a.shape),
-        Role::Filter => (a.shape, out.shape, b.shape),
-    };
+/// The kernel of a convolution as its method reads it, made before the convolutions that use it.
+/// Packing is only a copy, and a transform the same arithmetic: the bits are the same.
+pub(crate) struct Kernels(Made);
+
+/// What was made of a kernel.
+enum Made {
+    /// Of [`winograd`].
+    Transformed(Buffer),
+    /// Of [`implicit_gemm`].
+    Packed(PackedWeights<f32>),
+}
+
+/// Makes the kernel ready for convolutions of this kind, `a` with `b` to a result of this shape.
+/// `None` where a method reads it as it is, where there are several, or where this is cheap
+/// relative to the convolution.
+pub(crate) fn kernels(conv: &Conv, a: Source, b: Source, shape: &[usize]) -> Option<Kernels> {
+    let known = conv.role == Role::Forward && !conv.last && b.dtype == DType::F32;
+    if !known || shape.contains(&0) {
+        return None;
+    }
+    implicit_gemm::kernels(&problem(conv, a.shape, b.shape, shape), Volume::of(&b)).map(Kernels)
+}
+
+/// The convolution of `x` with `w` to `y`.
+fn problem(conv: &Conv, x: &[usize], w: &[usize], y: &[usize]) -> Problem {
     let mut axes = [Axis {
         input: 1,
         output: 1,
@@ -162,15 +188,27 @@ where
     for (i, axis) in axes[3 - rank..].iter_mut().enumerate() {
         *axis = Axis { input: x[i + 2], output: y[i + 2], window: conv.windows[i] }.bounded();
     }
-    let problem =
-        Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes };
+    Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes }
+}
+
+fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, ready: Option<&Kernels>, out: Sink)
+where
+    S::Compute: Laned + num::ConvFloat,
+{
+    let (x, w, y) = match conv.role {
+        Role::Forward => (a.shape, b.shape, out.shape),
+        Role::Input(_) => (out.shape, b.shape, a.shape),
+        Role::Filter => (a.shape, out.shape, b.shape),
+    };
+    let problem = problem(conv, x, w, y);
     let (a, b) = (Volume::<S>::of(&a), (Volume::<S>::of(&b), b));
     match conv.role {
         Role::Forward => {
-            implicit_gemm::run(&problem, implicit_gemm::Direction::Forward, a, b.0, out)
+            let ready = ready.map(|ready| &ready.0);
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Forward, a, b.0, ready, out)
         }
         Role::Input(_) => {
-            implicit_gemm::run(&problem, implicit_gemm::Direction::Input, a, b.0, out)
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Input, a, b.0, None, out)
         }
         Role::Filter => weight_gradient::run(&problem, a, b.1, out),
     }

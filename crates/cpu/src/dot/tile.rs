@@ -144,7 +144,19 @@ unsafe fn direct<V: Vector, const M: usize>(t: &Tile<V::T>) {
         let mut acc = [[V::zero(); 2]; M];
         let masks = [V::mask(t.cols), V::mask(t.cols.saturating_sub(V::N))];
         let (mut a, mut b) = (t.a, t.b);
-        if t.cols > V::N {
+        if t.cols == 2 * V::N {
+            // Without masks, which take registers.
+            for _ in 0..t.k {
+                let bs = [V::load(b), V::load(b.wrapping_add(V::N))];
+                for (i, row) in acc.iter_mut().enumerate() {
+                    let x = V::splat(*a.offset(i as isize * t.a_row));
+                    row[0] = row[0].fma(x, bs[0]);
+                    row[1] = row[1].fma(x, bs[1]);
+                }
+                a = a.wrapping_offset(t.a_step);
+                b = b.wrapping_offset(t.b_step);
+            }
+        } else if t.cols > V::N {
             for _ in 0..t.k {
                 let bs = [V::load(b), V::load_masked(b.wrapping_add(V::N), masks[1])];
                 for (i, row) in acc.iter_mut().enumerate() {
@@ -444,7 +456,7 @@ mod x86 {
     kernels!(F64_AVX512, f64_avx512, __m512d, f64, target_feature(enable = "avx512f"),
         rows 12: [1 2 3 4 5 6 7 8 9 10 11 12], direct [1 2 3 4 5 6]);
     kernels!(F32_AVX2, f32_avx2, __m256, f32, target_feature(enable = "avx2,fma"),
-        rows 6: [1 2 3 4 5 6], direct [1 2 3 4]);
+        rows 6: [1 2 3 4 5 6], direct [1 2 3 4 5 6]);
     kernels!(F64_AVX2, f64_avx2, __m256d, f64, target_feature(enable = "avx2,fma"),
-        rows 6: [1 2 3 4 5 6], direct [1 2 3 4]);
+        rows 6: [1 2 3 4 5 6], direct [1 2 3 4 5 6]);
 }

@@ -6,6 +6,7 @@ use super::flow::FlowStep;
 use super::straight::{self, Segment};
 use super::{NativeCode, no_memory};
 use crate::collective::{HostFlight, WaitGuard};
+use crate::conv;
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::RegionKernel;
@@ -37,7 +38,13 @@ pub(super) struct ProgramCode {
     _scratch: Buffer,
     /// The collectives that run beside the steps.
     flights: Vec<Arc<HostFlight>>,
+    /// Steps whose right operand is an input that the program does not write, and which input.
+    packing: Vec<(usize, usize)>,
 }
+
+/// Most rows of a product whose right operand is kept packed between runs: with more of them
+/// packing is a small part of the work.
+const FEW_ROWS: usize = 256;
 
 /// Addresses that are filled in before each run.
 pub(super) struct BasePointers(pub(super) Vec<*mut u8>);
@@ -61,8 +68,17 @@ pub(super) struct KernelCall {
     pub(super) sources: Box<[StepOperand]>,
     pub(super) sinks: Box<[StepResult]>,
     pub(super) at: Option<Line>,
-    /// The right operand of a product, if a loop has packed it for all iterations.
-    pub(super) panels: Option<Panels>,
+    /// The right operand, if it is packed for several runs of the step.
+    pub(super) ready: Option<Ready>,
+    /// The version of the input that it was packed from, and its address; not of what a loop has
+    /// packed.
+    pub(super) packed_from: Option<(u64, usize)>,
+}
+
+/// A right operand as the kernel reads it.
+pub(super) enum Ready {
+    Product(Panels),
+    Convolution(conv::Kernels),
 }
 
 /// The operation of a step.
@@ -185,11 +201,20 @@ impl KernelCall {
     #[inline]
     pub(super) fn run(&mut self, bases: &[*mut u8]) -> Result<()> {
         let (sources, sinks) = (&self.sources, &self.sinks);
-        let panels = self.panels.as_ref();
+        let (panels, kernels) = match &self.ready {
+            Some(Ready::Product(panels)) => (Some(panels), None),
+            Some(Ready::Convolution(kernels)) => (None, Some(kernels)),
+            None => (None, None),
+        };
         let done = match &mut self.action {
             Action::Kernel(Op::Dot) => {
                 let (a, b) = (sources[0].source(bases), sources[1].source(bases));
                 dot::dot(a, Right { source: b, panels }, sinks[0].sink(bases));
+                Ok(())
+            }
+            Action::Kernel(Op::Conv(of)) => {
+                let (a, b) = (sources[0].source(bases), sources[1].source(bases));
+                conv::conv_with(of, a, b, kernels, sinks[0].sink(bases));
                 Ok(())
             }
             Action::Kernel(op) => listed(
@@ -250,20 +275,44 @@ impl KernelCall {
         done.map_err(|error| self.explain(error))
     }
 
-    /// Packs the right operand of a product if it is in one of these bases.
+    /// Packs the right operand of a product or convolution if it is in one of these bases.
     fn pack(&mut self, fixed: &Range<usize>, bases: &[*mut u8]) {
         let [a, b, ..] = &self.sources[..] else { return };
+        if !fixed.contains(&b.base) {
+            return;
+        }
+        let (a, b) = (a.source(bases), b.source(bases));
         let (shape, dtype) = match (&self.action, &self.sinks[..]) {
             (Action::AfterDot(_, region), _) => {
                 let product = &region.inputs[0].spec;
                 (&product.shape, product.dtype)
             }
             (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
+            (Action::Kernel(Op::Conv(of)), [to]) => {
+                self.ready = conv::kernels(of, a, b, &to.shape).map(Ready::Convolution);
+                return;
+            }
             (Action::Kernel(_) | Action::AddProduct | Action::Region(..), _)
             | (Action::Copies | Action::Flow(_) | Action::Start(..) | Action::Wait(_), _) => return,
         };
-        if fixed.contains(&b.base) {
-            self.panels = dot::panels(a.source(bases), b.source(bases), shape, dtype);
+        self.ready = dot::panels(a, b, shape, dtype).map(Ready::Product);
+    }
+
+    /// The input that its right operand is, if that is one and may be packed.
+    fn packs(&self) -> Option<usize> {
+        let may = match &self.action {
+            Action::Kernel(op) => matches!(op, Op::Dot | Op::Conv(_)),
+            Action::AfterDot(..) => true,
+            Action::Region(..) | Action::AddProduct | Action::Copies => false,
+            Action::Flow(_) | Action::Start(..) | Action::Wait(_) => false,
+        };
+        let rows = |x: &StepOperand| x.shape.iter().rev().skip(1).product::<usize>();
+        let few = |x: &StepOperand| {
+            matches!(self.action, Action::Kernel(Op::Conv(_))) || rows(x) <= FEW_ROWS
+        };
+        match &self.sources[..] {
+            [a, b, ..] if may && few(a) => b.base.checked_sub(FIRST),
+            _ => None,
         }
     }
 
@@ -316,6 +365,12 @@ impl ProgramCode {
             }
         }
         compiler.moves(&mut steps);
+        let written = |input: usize| program.updates.iter().any(|update| update.1 == input);
+        let fixed = |step: &KernelCall| {
+            step.packs().filter(|&input| input < program.inputs.len() && !written(input))
+        };
+        let numbered = steps.iter().enumerate();
+        let packing = numbered.filter_map(|(i, step)| Some((i, fixed(step)?))).collect();
         let mut bases = vec![std::ptr::null_mut(); FIRST];
         bases[CONSTANTS] = constants.as_mut_ptr();
         let mut host = allocate("values that are offloaded", plan.host)?;
@@ -341,6 +396,7 @@ impl ProgramCode {
             parts,
             _scratch: values,
             flights: flights.into_iter().map(|(_, flight)| flight).collect(),
+            packing,
         })
     }
 
@@ -368,7 +424,30 @@ impl ProgramCode {
 
     /// Frees the memory of packed operands.
     pub(super) fn unpack(&mut self) {
-        self.steps.iter_mut().for_each(|step| step.panels = None);
+        self.steps.iter_mut().for_each(|step| step.ready = None);
+    }
+
+    /// Whether [`ProgramCode::pack_unchanged`] may pack something.
+    pub(super) fn packs(&self) -> bool {
+        !self.packing.is_empty()
+    }
+
+    /// Packs right operands that are inputs with a version, unless they are packed from this
+    /// version; frees the others.
+    pub(super) fn pack_unchanged(&mut self, versions: &[Option<u64>]) {
+        let bases = &self.bases.0[..];
+        for &(step, input) in &self.packing {
+            let step = &mut self.steps[step];
+            let version = versions.get(input).copied().flatten();
+            let from = version.map(|version| (version, bases[FIRST + input] as usize));
+            if step.packed_from != from {
+                step.ready = None;
+                step.packed_from = from;
+                if from.is_some() {
+                    step.pack(&(FIRST + input..FIRST + input + 1), bases);
+                }
+            }
+        }
     }
 
     /// Runs one step, and what it started to its end.

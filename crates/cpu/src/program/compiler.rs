@@ -72,7 +72,8 @@ impl StepCompiler<'_> {
             sources,
             sinks,
             at: equation.at,
-            panels: None,
+            ready: None,
+            packed_from: None,
         };
         match &equation.op {
             Op::View(view) => {
@@ -165,7 +166,8 @@ impl StepCompiler<'_> {
                         sources: Box::new([source]),
                         sinks: Box::new([target]),
                         at: equation.at,
-                        panels: None,
+                        ready: None,
+                        packed_from: None,
                     });
                     operand
                 }
@@ -189,7 +191,8 @@ impl StepCompiler<'_> {
             sources,
             sinks,
             at: equation.at,
-            panels: None,
+            ready: None,
+            packed_from: None,
         };
         let product = match self.plan.products[e] {
             Some(ProductLocation::Added(_)) => {
@@ -232,7 +235,8 @@ impl StepCompiler<'_> {
                 sources: sources.into(),
                 sinks: sinks.into(),
                 at: None,
-                panels: None,
+                ready: None,
+                packed_from: None,
             });
         };
         let moves = &self.plan.moves;

@@ -71,6 +71,8 @@ pub struct Prepared {
     planned: Arc<Planned>,
     code: ProgramCode,
     native: (usize, usize),
+    /// What [`Prepared::unchanged`] was told about the next run.
+    versions: Vec<Option<u64>>,
 }
 
 /// Machine code that was generated for equations of a program.
@@ -109,7 +111,8 @@ impl Prepared {
         let before = native_counts();
         let code = ProgramCode::new(planned.program(), planned.plan())?;
         let now = native_counts();
-        Ok(Prepared { planned, code, native: (now.0 - before.0, now.1 - before.1) })
+        let native = (now.0 - before.0, now.1 - before.1);
+        Ok(Prepared { planned, code, native, versions: Vec::new() })
     }
 
     /// The planned program it was prepared from.
@@ -142,6 +145,21 @@ impl Prepared {
         self.code.steps.iter().map(step).collect()
     }
 
+    /// Whether it gains by knowing what is unchanged: it has weights, as right operands of products
+    /// and convolutions, that it does not write.
+    pub fn keeps_packed(&self) -> bool {
+        self.code.packs()
+    }
+
+    /// Says of the inputs of the next [`Prepared::bind`] which version of its memory each has.
+    /// Inputs at the same address with the same version have the same values: of these, operands
+    /// that an earlier run has packed are used again. What was packed is kept until a run has
+    /// another version, or none.
+    pub fn unchanged(&mut self, versions: impl Iterator<Item = Option<u64>>) {
+        self.versions.clear();
+        self.versions.extend(versions);
+    }
+
     /// Fills in the base addresses of a run: the arena, the inputs, and memory for the outputs that
     /// replace no input ([`Planned::fresh`]), which are put into the cleared list.
     ///
@@ -157,6 +175,8 @@ impl Prepared {
         let planned = &*self.planned;
         set_inputs(&mut self.code, planned, inputs)?;
         check_arena(planned, arena.memory())?;
+        self.code.pack_unchanged(&self.versions);
+        self.versions.clear();
         for &(k, bytes) in planned.fresh() {
             let mut buffer = allocate("outputs", bytes).inspect_err(|_| outputs.clear())?;
             self.code.set_output(k, buffer.as_mut_ptr());
@@ -183,6 +203,7 @@ impl Prepared {
         let planned = &*self.planned;
         set_inputs(&mut self.code, planned, inputs)?;
         check_arena(planned, arena)?;
+        self.code.pack_unchanged(&[]);
         let fresh = planned.fresh();
         let long = |(&(_, bytes), buffer): (&(usize, usize), &Buffer)| buffer.len() >= bytes;
         if fresh.len() != outputs.len() || !fresh.iter().zip(&*outputs).all(long) {

@@ -1,5 +1,6 @@
-//! Vector code by autovectorisation. Only matrix tiles (`dot/tile.rs`) and transpositions of
-//! Fourier transforms (`fft/shuffle.rs`) name intrinsics.
+//! Vector code by autovectorisation. Only matrix tiles (`dot/tile.rs`), transpositions of Fourier
+//! transforms (`fft/shuffle.rs`) and transforms of convolutions (`conv/transforms.rs`) name
+//! intrinsics.
 //!
 //! The mathematics is written once, on scalars, as `#[inline(always)]` functions that have no
 //! branches: where a formula has cases, all of them are computed and one is selected. A loop over

@@ -81,6 +81,15 @@ impl Code {
         }
     }
 
+    /// Says which version the memory of each input of the next run has, where that helps: see
+    /// [`Prepared::unchanged`].
+    pub(super) fn unchanged(&mut self, versions: impl Iterator<Item = Option<u64>>) {
+        match self {
+            Code::Host(prepared, ..) if prepared.keeps_packed() => prepared.unchanged(versions),
+            Code::Host(..) | Code::Attached(..) => {}
+        }
+    }
+
     pub(super) fn run(
         &mut self,
         planned: &Planned,

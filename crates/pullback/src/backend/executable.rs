@@ -176,6 +176,12 @@ impl Executable {
         self.code.notes()
     }
 
+    /// Says which version the memory of each input of the next run has, where it is the same memory
+    /// in every run. Weights that have not changed are then packed once.
+    pub fn unchanged(&mut self, versions: impl Iterator<Item = Option<u64>>) {
+        self.code.unchanged(versions);
+    }
+
     /// Runs the program and puts the outputs that do not replace an input into a list, in order,
     /// which is cleared first: if it has the capacity, nothing is allocated outside the pool.
     ///

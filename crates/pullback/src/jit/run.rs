@@ -46,6 +46,12 @@ impl Specialisation {
         events::call_starts(&programs, || self.values(given, &gradients), at);
         let operands = operands(&self.captures, &gradients, &arguments);
         lock::hold::<INLINE, _>(&operands, |bound| {
+            // A budget counts what the plan counts, which packed weights are no part of.
+            if self.budget.is_none() {
+                let captured = self.captures.iter().map(version);
+                let unknown = std::iter::repeat_n(None, arguments.len());
+                self.executable.unchanged(unknown.chain(captured));
+            }
             self.executable.run_into(bound, &mut self.outputs)?;
             let writer = LastWrite { op: "jit", at };
             for operand in operands.iter().filter(|o| o.written) {
@@ -157,6 +163,15 @@ impl Specialisation {
         }
         made.truncate(self.results);
         made
+    }
+}
+
+/// The version of captured memory that the program does not write. A gradient may be other memory
+/// in the next call.
+fn version(captured: &Captured) -> Option<u64> {
+    match captured {
+        Captured::Fixed { storage, written: false, .. } => Some(storage.version()),
+        Captured::Fixed { .. } | Captured::Gradient { .. } => None,
     }
 }
 
