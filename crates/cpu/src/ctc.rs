@@ -16,7 +16,7 @@
 use crate::dot::scratch;
 use crate::elem::with_elem;
 use crate::index::IndexError;
-use crate::norm::lanes::{AlignedScratch, Float};
+use crate::norm::lanes::{AlignedScratch, ComputeFloat};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{Isa, SimdTask, vectorised};
@@ -72,7 +72,7 @@ fn check(x: &[Source]) -> Result<(), IndexError> {
     Ok(())
 }
 
-fn run<C: Float>(blank: usize, x: &[Source], dy: Option<Source>, out: Sink) {
+fn run<C: ComputeFloat>(blank: usize, x: &[Source], dy: Option<Source>, out: Sink) {
     if out.is_empty() {
         return;
     }
@@ -90,7 +90,7 @@ struct Sample<'a, C> {
     of: std::marker::PhantomData<C>,
 }
 
-impl<C: Float> SimdTask for Sample<'_, C> {
+impl<C: ComputeFloat> SimdTask for Sample<'_, C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (x, most) = (&self.x[0], self.x[1].shape[1]);
@@ -148,7 +148,7 @@ impl<C: Float> SimdTask for Sample<'_, C> {
     }
 }
 
-impl<C: Float> Sample<'_, C> {
+impl<C: ComputeFloat> Sample<'_, C> {
     /// The class of a place.
     fn class(&self, s: usize) -> usize {
         // Checked before: a class.
@@ -231,7 +231,7 @@ fn rows<C>(all: &mut [C], [from, to]: [usize; 2], line: usize) -> (&[C], &mut [C
 
 /// A step of all places, plus what is here.
 #[inline(always)]
-fn step<C: Float, I: Isa>(before: &[C], jumps: &[C], here: &[C], now: &mut [C]) {
+fn step<C: ComputeFloat, I: Isa>(before: &[C], jumps: &[C], here: &[C], now: &mut [C]) {
     let n = now.len() - 2;
     let (stay, by_one, by_two) = (&before[2..][..n], &before[1..][..n], &before[..n]);
     let (jumps, here, now) = (&jumps[..n], &here[..n], &mut now[2..][..n]);
@@ -242,7 +242,7 @@ fn step<C: Float, I: Isa>(before: &[C], jumps: &[C], here: &[C], now: &mut [C]) 
 
 /// log(eᵃ + eᵇ + eᶜ)
 #[inline(always)]
-fn log_sum<C: Float, I: Isa>(a: C, b: C, c: C) -> C {
+fn log_sum<C: ComputeFloat, I: Isa>(a: C, b: C, c: C) -> C {
     let most = if a > b { a } else { b };
     let most = if c > most { c } else { most };
     let shift = if most == C::real(f64::NEG_INFINITY) { C::real(0.0) } else { most };

@@ -14,7 +14,7 @@
 
 use crate::dot::scratch;
 use crate::elem::with_elem;
-use crate::norm::lanes::{AlignedScratch, Float};
+use crate::norm::lanes::{AlignedScratch, ComputeFloat};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
@@ -58,7 +58,7 @@ struct Rows<C> {
     features: usize,
 }
 
-impl<C: Float> Rows<C> {
+impl<C: ComputeFloat> Rows<C> {
     /// The rows at the start of an operand.
     fn of(x: &Source) -> Rows<C> {
         let rank = x.shape.len();
@@ -112,7 +112,7 @@ struct Pairs<C> {
     distances: Shared<C>,
 }
 
-impl<C: Float> Pairs<C> {
+impl<C: ComputeFloat> Pairs<C> {
     /// The first column of a line.
     #[inline(always)]
     fn from(&self, line: usize) -> usize {
@@ -146,7 +146,7 @@ struct Job<C> {
     _memory: crate::Buffer,
 }
 
-impl<C: Float> Job<C> {
+impl<C: ComputeFloat> Job<C> {
     fn new(within: bool, x: &[Source], distances: *mut u8) -> Job<C> {
         let (a, b) = (&x[0], if within { &x[0] } else { &x[1] });
         let (first, second) = (Rows::<C>::of(a), Rows::<C>::of(b));
@@ -188,7 +188,7 @@ impl<C: Float> Job<C> {
 /// Packs a tile; rows and features that are missing are zeros.
 struct Pack<C>(Pairs<C>, usize);
 
-impl<C: Float> SimdTask for Pack<C> {
+impl<C: ComputeFloat> SimdTask for Pack<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Pack(pairs, t) = self;
@@ -214,7 +214,7 @@ fn lines(columns: usize, width: usize) -> usize {
     (TASK / (columns * width).max(1)).clamp(1, LINES)
 }
 
-fn forward<C: Float>(within: bool, x: &[Source], out: Sink) {
+fn forward<C: ComputeFloat>(within: bool, x: &[Source], out: Sink) {
     if out.is_empty() {
         return;
     }
@@ -231,7 +231,7 @@ struct Forward<C> {
     to: usize,
 }
 
-impl<C: Float> SimdTask for Forward<C> {
+impl<C: ComputeFloat> SimdTask for Forward<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Forward { pairs, from, to } = self;
@@ -264,7 +264,7 @@ impl<C: Float> SimdTask for Forward<C> {
 
 /// The sums of squares of the differences of a row and the rows of a tile.
 #[inline(always)]
-fn squares<C: Float, I: Isa>(row: &[C], tile: &[C], line: &mut [C], total: &mut [C]) {
+fn squares<C: ComputeFloat, I: Isa>(row: &[C], tile: &[C], line: &mut [C], total: &mut [C]) {
     let (line, total) = (&mut line[..W], &mut total[..W]);
     line.fill(C::default());
     for (p, (row, tile)) in row.chunks(PIECE).zip(tile.chunks(PIECE * W)).enumerate() {
@@ -292,7 +292,7 @@ fn squares<C: Float, I: Isa>(row: &[C], tile: &[C], line: &mut [C], total: &mut 
     }
 }
 
-fn backward<C: Float>(within: bool, x: &[Source], out: &[Sink]) {
+fn backward<C: ComputeFloat>(within: bool, x: &[Source], out: &[Sink]) {
     let operands = if within { 1 } else { 2 };
     let (given, dy) = (&x[operands], &x[operands + 1]);
     if out.iter().all(Sink::is_empty) {
@@ -335,7 +335,7 @@ struct Weights<'a, C> {
     to: Shared<C>,
 }
 
-impl<C: Float> Weights<'_, C> {
+impl<C: ComputeFloat> Weights<'_, C> {
     fn run_all(&self) {
         let (count, walk, to) = (self.walk.len(), self.walk, self.to);
         let (distances, dy) = (Shared(self.distances.cast_mut()), Shared(self.dy.cast_mut()));
@@ -348,7 +348,7 @@ impl<C: Float> Weights<'_, C> {
 
 struct WeightsPart<'a, C>(Weights<'a, C>, usize, usize);
 
-impl<C: Float> SimdTask for WeightsPart<'_, C> {
+impl<C: ComputeFloat> SimdTask for WeightsPart<'_, C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let WeightsPart(Weights { walk, distances, dy, to }, from, end) = self;
@@ -373,7 +373,7 @@ impl<C: Float> SimdTask for WeightsPart<'_, C> {
 }
 
 #[inline(always)]
-fn weight<C: Float>(distance: C, dy: C) -> C {
+fn weight<C: ComputeFloat>(distance: C, dy: C) -> C {
     let w = dy / distance;
     if distance == C::default() { C::default() } else { w }
 }
@@ -385,7 +385,7 @@ struct Columns<C> {
     out: Shared<C>,
 }
 
-impl<C: Float> SimdTask for Columns<C> {
+impl<C: ComputeFloat> SimdTask for Columns<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Columns { pairs, t, out } = self;
@@ -437,7 +437,7 @@ impl<C: Float> SimdTask for Columns<C> {
 
 /// Adds w·(y − x) for the rows y of a tile.
 #[inline(always)]
-fn add_line<C: Float, I: Isa>(row: &[C], tile: &[C], w: &[C], sums: &mut [C]) {
+fn add_line<C: ComputeFloat, I: Isa>(row: &[C], tile: &[C], w: &[C], sums: &mut [C]) {
     let w = &w[..W];
     let parts = tile.chunks_exact(F * W).zip(sums.chunks_exact_mut(F * W));
     for (x, (y, sums)) in row.chunks_exact(F).zip(parts) {
@@ -467,7 +467,7 @@ struct Lines<C> {
     out: Shared<C>,
 }
 
-impl<C: Float> SimdTask for Lines<C> {
+impl<C: ComputeFloat> SimdTask for Lines<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Lines { pairs, from, to, out } = self;
@@ -521,7 +521,7 @@ impl<C: Float> SimdTask for Lines<C> {
 
 /// Adds w·(x − y) of four features, over some tiles, to partial sums.
 #[inline(always)]
-fn along<C: Float, I: Isa>(
+fn along<C: ComputeFloat, I: Isa>(
     x: &[C],
     pairs: &Pairs<C>,
     (first, last, k): (usize, usize, usize),

@@ -1,8 +1,8 @@
 //! Launches of `kernels/ctc.cu`: connectionist temporal classification, and its gradient.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Scratch};
+use crate::gpu::{DeviceScratch, Gpu};
 use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::text::compute;
@@ -31,7 +31,7 @@ pub(crate) fn run(
         return Ok(());
     }
     let wide = x[0].dtype.compute();
-    let mut memory: SmallVec<[Scratch<'_>; 8]> = smallvec![];
+    let mut memory: SmallVec<[DeviceScratch<'_>; 8]> = smallvec![];
     let mut dense = |of: &StridedOperand, filled: bool| -> Result<StridedOperand> {
         let dtype = if of.dtype.is_float() { wide } else { of.dtype };
         if of.dtype == dtype && of.is_dense() {
@@ -52,7 +52,7 @@ pub(crate) fn run(
     let specs: Vec<Spec> = x.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect();
     let (call, fault) = gpu.may_fail(of.name(), &specs, at);
     let dy = given.get(4).map_or(0, |dy| dy.at);
-    let key = Key::Named("ctc", smallvec![wide], smallvec![u32::from(dy != 0)]);
+    let key = KernelKey::Named("ctc", smallvec![wide], smallvec![u32::from(dy != 0)]);
     let kernel = gpu.kernels.get(gpu, &key, || text(dy != 0, wide))?;
     let mut words: SmallVec<[u64; 16]> = given[..4].iter().map(|x| x.at).collect();
     words.extend([dy, made.at, lines.at, fault]);

@@ -1,8 +1,8 @@
 //! Launches of `kernels/distances.cu`: distances of all pairs of rows, and their gradient.
 
-use crate::compile::Key;
+use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{Gpu, Scratch};
+use crate::gpu::{DeviceScratch, Gpu};
 use crate::loops::StridedOperand;
 use crate::ops::copy;
 use crate::text::compute;
@@ -19,12 +19,22 @@ pub(crate) fn text(forward: bool, within: bool, dtype: DType) -> String {
 }
 
 /// The distances.
-pub(crate) fn forward(gpu: &Gpu, within: bool, x: &[StridedOperand], out: &StridedOperand) -> Result<()> {
+pub(crate) fn forward(
+    gpu: &Gpu,
+    within: bool,
+    x: &[StridedOperand],
+    out: &StridedOperand,
+) -> Result<()> {
     run(gpu, (true, within), x, &[], std::slice::from_ref(out))
 }
 
 /// From the operands, the distances and the cotangent: the cotangents of the operands.
-pub(crate) fn backward(gpu: &Gpu, within: bool, x: &[StridedOperand], out: &[StridedOperand]) -> Result<()> {
+pub(crate) fn backward(
+    gpu: &Gpu,
+    within: bool,
+    x: &[StridedOperand],
+    out: &[StridedOperand],
+) -> Result<()> {
     let (x, given) = x.split_at(out.len());
     run(gpu, (false, within), x, given, out)
 }
@@ -37,7 +47,7 @@ fn run(
     out: &[StridedOperand],
 ) -> Result<()> {
     let dtype = x[0].dtype.compute();
-    let mut memory: SmallVec<[Scratch<'_>; 6]> = smallvec![];
+    let mut memory: SmallVec<[DeviceScratch<'_>; 6]> = smallvec![];
     let mut dense = |of: &StridedOperand, filled: bool| -> Result<StridedOperand> {
         if of.dtype == dtype && of.is_dense() {
             return Ok(of.clone());
@@ -57,8 +67,11 @@ fn run(
     let (n, m, d) = (first.shape[rank - 2], second.shape[rank - 2], first.shape[rank - 1]);
     let count = element_count(&first.shape[..rank - 2]);
     let at = |of: &SmallVec<[StridedOperand; 2]>, k: usize| of.get(k).map_or(0, |x| x.at);
-    let key =
-        Key::Named("distances", smallvec![dtype], smallvec![u32::from(forward), u32::from(within)]);
+    let key = KernelKey::Named(
+        "distances",
+        smallvec![dtype],
+        smallvec![u32::from(forward), u32::from(within)],
+    );
     for (k, to) in out.iter().enumerate().filter(|(_, to)| to.len() > 0) {
         let made = dense(to, false)?;
         let kernel = gpu.kernels.get(gpu, &key, || text(forward, within, dtype))?;

@@ -314,7 +314,13 @@ fn eigh(gpu: &Gpu, of: MatrixBatch, x: &StridedOperand, out: &[StridedOperand]) 
 }
 
 /// The values of [`eigh`] or [`svd`]: vectors are computed and dropped.
-fn spectrum(gpu: &Gpu, of: MatrixBatch, singular: bool, x: &StridedOperand, out: &StridedOperand) -> Result<()> {
+fn spectrum(
+    gpu: &Gpu,
+    of: MatrixBatch,
+    singular: bool,
+    x: &StridedOperand,
+    out: &StridedOperand,
+) -> Result<()> {
     let (m, n, k) = (of.m, of.n, of.m.min(of.n));
     let rank = x.shape.len();
     let (left, right) = (gpu.scratch((of.count * m * k * of.dtype.size()).max(1))?, {
