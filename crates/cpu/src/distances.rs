@@ -7,7 +7,7 @@
 //!
 //! With w = dy / distance (0 where that is 0), the gradient of row i is Σⱼ wᵢⱼ·(xᵢ − yⱼ), a sum
 //! along a line of distances ([`Lines`]), and that of row j is −Σᵢ wᵢⱼ·(xᵢ − yⱼ), a sum of lines
-//! ([`Columns`]). Neither needs the distances transposed. Within one operand a line begins after
+//! ([`GradientColumns`]). Neither needs the distances transposed. Within one operand a line begins after
 //! the diagonal, and its gradient is the sum of both.
 //!
 //! Blocks depend on shapes alone, and long sums are sums of pieces.
@@ -21,7 +21,7 @@ use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use crate::widen::wide_floats;
 
-/// Rows of a tile.
+/// RowMatrix of a tile.
 const W: usize = 64;
 /// Features that a loop takes at once; packed rows are padded to a multiple.
 const F: usize = 4;
@@ -51,18 +51,18 @@ pub(crate) fn distances_vjp(within: bool, x: &[Source], out: &[Sink]) {
 
 /// The rows of an operand in its compute type, which may be strided, with leading axes.
 #[derive(Clone, Copy)]
-struct Rows<C> {
+struct RowMatrix<C> {
     at: Shared<C>,
     strides: [isize; 2],
     count: usize,
     features: usize,
 }
 
-impl<C: ComputeFloat> Rows<C> {
+impl<C: ComputeFloat> RowMatrix<C> {
     /// The rows at the start of an operand.
-    fn of(x: &Source) -> Rows<C> {
+    fn of(x: &Source) -> RowMatrix<C> {
         let rank = x.shape.len();
-        Rows {
+        RowMatrix {
             at: Shared(x.ptr.cast::<C>().cast_mut()),
             strides: [x.strides[rank - 2], x.strides[rank - 1]],
             count: x.shape[rank - 2],
@@ -70,8 +70,8 @@ impl<C: ComputeFloat> Rows<C> {
         }
     }
 
-    fn moved(self, by: isize) -> Rows<C> {
-        Rows { at: Shared(self.at.0.wrapping_offset(by)), ..self }
+    fn moved(self, by: isize) -> RowMatrix<C> {
+        RowMatrix { at: Shared(self.at.0.wrapping_offset(by)), ..self }
     }
 
     /// # Safety
@@ -100,10 +100,10 @@ impl<C: ComputeFloat> Rows<C> {
 
 /// All pairs of rows of one example.
 #[derive(Clone, Copy)]
-struct Pairs<C> {
+struct RowPairs<C> {
     within: bool,
-    x: Rows<C>,
-    y: Rows<C>,
+    x: RowMatrix<C>,
+    y: RowMatrix<C>,
     /// The tiles of `y`, of `width` times [`W`] elements each.
     tiles: Shared<C>,
     /// Features, padded.
@@ -112,7 +112,7 @@ struct Pairs<C> {
     distances: Shared<C>,
 }
 
-impl<C: ComputeFloat> Pairs<C> {
+impl<C: ComputeFloat> RowPairs<C> {
     /// The first column of a line.
     #[inline(always)]
     fn from(&self, line: usize) -> usize {
@@ -141,25 +141,25 @@ impl<C: ComputeFloat> Pairs<C> {
 }
 
 /// The pairs of all examples, packed.
-struct Job<C> {
-    pairs: Vec<Pairs<C>>,
+struct DistanceJob<C> {
+    pairs: Vec<RowPairs<C>>,
     _memory: crate::Buffer,
 }
 
-impl<C: ComputeFloat> Job<C> {
-    fn new(within: bool, x: &[Source], distances: *mut u8) -> Job<C> {
+impl<C: ComputeFloat> DistanceJob<C> {
+    fn new(within: bool, x: &[Source], distances: *mut u8) -> DistanceJob<C> {
         let (a, b) = (&x[0], if within { &x[0] } else { &x[1] });
-        let (first, second) = (Rows::<C>::of(a), Rows::<C>::of(b));
+        let (first, second) = (RowMatrix::<C>::of(a), RowMatrix::<C>::of(b));
         let lead = a.shape.len() - 2;
         let walk = Walk::new(&a.shape[..lead], [&a.strides[..lead], &b.strides[..lead]]);
         let width = first.features.max(1).next_multiple_of(F);
         let each = second.count.div_ceil(W);
         let size = each * width * W;
         let (memory, tiles) = scratch::<C>(walk.len().saturating_mul(size));
-        let len = Pairs::<C>::len(within, first.count, second.count);
+        let len = RowPairs::<C>::len(within, first.count, second.count);
         let pair = |i: usize| {
             let at = walk.offsets(i);
-            Pairs {
+            RowPairs {
                 within,
                 x: first.moved(at[0]),
                 y: second.moved(at[1]),
@@ -168,15 +168,20 @@ impl<C: ComputeFloat> Job<C> {
                 distances: Shared(distances.cast::<C>().wrapping_add(i * len)),
             }
         };
-        let pairs: Vec<Pairs<C>> = (0..walk.len()).map(pair).collect();
+        let pairs: Vec<RowPairs<C>> = (0..walk.len()).map(pair).collect();
         par::for_each(pairs.len() * each, |task| {
-            vectorised(Pack(pairs[task / each], task % each));
+            vectorised(PackedRows(pairs[task / each], task % each));
         });
-        Job { pairs, _memory: memory }
+        DistanceJob { pairs, _memory: memory }
     }
 
     /// Calls `f` for every example and part of `count` things, of which `parts` are one.
-    fn each(&self, count: usize, parts: usize, f: impl Fn(&Pairs<C>, usize, usize, usize) + Sync) {
+    fn each(
+        &self,
+        count: usize,
+        parts: usize,
+        f: impl Fn(&RowPairs<C>, usize, usize, usize) + Sync,
+    ) {
         let tasks = count.div_ceil(parts);
         par::for_each(self.pairs.len() * tasks, |task| {
             let (i, from) = (task / tasks, task % tasks * parts);
@@ -186,12 +191,12 @@ impl<C: ComputeFloat> Job<C> {
 }
 
 /// Packs a tile; rows and features that are missing are zeros.
-struct Pack<C>(Pairs<C>, usize);
+struct PackedRows<C>(RowPairs<C>, usize);
 
-impl<C: ComputeFloat> SimdTask for Pack<C> {
+impl<C: ComputeFloat> SimdTask for PackedRows<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Pack(pairs, t) = self;
+        let PackedRows(pairs, t) = self;
         let (y, size) = (pairs.y, pairs.width * W);
         // SAFETY: this tile is this task's alone, and its rows are those of the operand.
         unsafe {
@@ -218,7 +223,7 @@ fn forward<C: ComputeFloat>(within: bool, x: &[Source], out: Sink) {
     if out.is_empty() {
         return;
     }
-    let job = Job::<C>::new(within, x, out.ptr);
+    let job = DistanceJob::<C>::new(within, x, out.ptr);
     let of = job.pairs[0];
     job.each(of.x.count, lines(of.y.count, of.width), |pairs, _, from, to| {
         vectorised(Forward { pairs: *pairs, from, to });
@@ -226,7 +231,7 @@ fn forward<C: ComputeFloat>(within: bool, x: &[Source], out: Sink) {
 }
 
 struct Forward<C> {
-    pairs: Pairs<C>,
+    pairs: RowPairs<C>,
     from: usize,
     to: usize,
 }
@@ -307,19 +312,19 @@ fn backward<C: ComputeFloat>(within: bool, x: &[Source], out: &[Sink]) {
         return;
     }
     let (weights, at) = scratch::<C>(given.len());
-    let of = Weights {
+    let of = PairWeights {
         walk: &Walk::new(given.shape, [given.strides, dy.strides]),
         distances: given.ptr.cast::<C>(),
         dy: dy.ptr.cast::<C>(),
         to: at,
     };
     of.run_all();
-    let job = Job::<C>::new(within, x, at.0.cast());
+    let job = DistanceJob::<C>::new(within, x, at.0.cast());
     let first = job.pairs[0];
     let (dx, dy) = (Shared(out[0].ptr.cast::<C>()), Shared(out[operands - 1].ptr.cast::<C>()));
     let (n, m, d) = (first.x.count, first.y.count, first.x.features);
     job.each(m.div_ceil(W), 1, |pairs, example, t, _| {
-        vectorised(Columns { pairs: *pairs, t, out: Shared(dy.at(example * m * d)) });
+        vectorised(GradientColumns { pairs: *pairs, t, out: Shared(dy.at(example * m * d)) });
     });
     job.each(n, lines(m, first.width), |pairs, example, from, to| {
         vectorised(Lines { pairs: *pairs, from, to, out: Shared(dx.at(example * n * d)) });
@@ -328,30 +333,30 @@ fn backward<C: ComputeFloat>(within: bool, x: &[Source], out: &[Sink]) {
 }
 
 /// w = dy / distance, densely; 0 where the distance is 0.
-struct Weights<'a, C> {
+struct PairWeights<'a, C> {
     walk: &'a Walk<2>,
     distances: *const C,
     dy: *const C,
     to: Shared<C>,
 }
 
-impl<C: ComputeFloat> Weights<'_, C> {
+impl<C: ComputeFloat> PairWeights<'_, C> {
     fn run_all(&self) {
         let (count, walk, to) = (self.walk.len(), self.walk, self.to);
         let (distances, dy) = (Shared(self.distances.cast_mut()), Shared(self.dy.cast_mut()));
         par::for_each(count.div_ceil(TASK), |t| {
-            let of = Weights { walk, distances: distances.at(0), dy: dy.at(0), to };
+            let of = PairWeights { walk, distances: distances.at(0), dy: dy.at(0), to };
             vectorised(WeightsPart(of, t * TASK, count.min((t + 1) * TASK)));
         });
     }
 }
 
-struct WeightsPart<'a, C>(Weights<'a, C>, usize, usize);
+struct WeightsPart<'a, C>(PairWeights<'a, C>, usize, usize);
 
 impl<C: ComputeFloat> SimdTask for WeightsPart<'_, C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let WeightsPart(Weights { walk, distances, dy, to }, from, end) = self;
+        let WeightsPart(PairWeights { walk, distances, dy, to }, from, end) = self;
         walk.for_range(from..end, |run| {
             // SAFETY: the walk stays inside both operands, and the part is this task's alone.
             unsafe {
@@ -379,16 +384,16 @@ fn weight<C: ComputeFloat>(distance: C, dy: C) -> C {
 }
 
 /// The gradients of the rows of a tile: sums over all lines.
-struct Columns<C> {
-    pairs: Pairs<C>,
+struct GradientColumns<C> {
+    pairs: RowPairs<C>,
     t: usize,
     out: Shared<C>,
 }
 
-impl<C: ComputeFloat> SimdTask for Columns<C> {
+impl<C: ComputeFloat> SimdTask for GradientColumns<C> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Columns { pairs, t, out } = self;
+        let GradientColumns { pairs, t, out } = self;
         let (width, size) = (pairs.width, pairs.width * W);
         let end = pairs.y.count.min((t + 1) * W);
         let count = if pairs.within { end - 1 } else { pairs.x.count };
@@ -461,7 +466,7 @@ fn add_line<C: ComputeFloat, I: Isa>(row: &[C], tile: &[C], w: &[C], sums: &mut 
 /// The gradients of some rows of `x`: sums along their lines, added to what is there within one
 /// operand.
 struct Lines<C> {
-    pairs: Pairs<C>,
+    pairs: RowPairs<C>,
     from: usize,
     to: usize,
     out: Shared<C>,
@@ -523,7 +528,7 @@ impl<C: ComputeFloat> SimdTask for Lines<C> {
 #[inline(always)]
 fn along<C: ComputeFloat, I: Isa>(
     x: &[C],
-    pairs: &Pairs<C>,
+    pairs: &RowPairs<C>,
     (first, last, k): (usize, usize, usize),
     w: &[C],
     totals: &mut [C],

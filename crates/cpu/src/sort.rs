@@ -171,8 +171,8 @@ impl<S: Copy> SortLine<S> {
     }
 }
 
-/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass is stable. The result is in
-/// one of the two, which are equally long.
+/// Sorts by the upper 32 bits, digit by digit from the lowest; each pass is stable. The result is
+/// in one of the two, which are equally long.
 pub(crate) fn radix<'a>(entries: &'a mut [u64], spare: &'a mut [u64]) -> &'a [u64] {
     const SIZE: usize = 1 << DIGIT;
     let digit = |entry: u64, pass: u32| (entry >> (32 + pass * DIGIT)) as usize & (SIZE - 1);

@@ -124,7 +124,13 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
 }
 
 /// As [`conv`], with what [`kernels`] made of the values that `b` still has.
-pub(crate) fn conv_with(conv: &Conv, a: Source, b: Source, ready: Option<&Kernels>, out: Sink) {
+pub(crate) fn conv_with(
+    conv: &Conv,
+    a: Source,
+    b: Source,
+    ready: Option<&PackedKernels>,
+    out: Sink,
+) {
     if out.is_empty() {
         return;
     }
@@ -156,7 +162,7 @@ fn with_channels_last(of: &Conv, a: Source, b: Source, out: Sink) {
 
 /// The kernel of a convolution as its method reads it, made before the convolutions that use it.
 /// Packing is only a copy, and a transform the same arithmetic: the bits are the same.
-pub(crate) struct Kernels(Made);
+pub(crate) struct PackedKernels(Made);
 
 /// What was made of a kernel.
 enum Made {
@@ -169,12 +175,13 @@ enum Made {
 /// Makes the kernel ready for convolutions of this kind, `a` with `b` to a result of this shape.
 /// `None` where a method reads it as it is, where there are several, or where this is cheap
 /// relative to the convolution.
-pub(crate) fn kernels(conv: &Conv, a: Source, b: Source, shape: &[usize]) -> Option<Kernels> {
+pub(crate) fn kernels(conv: &Conv, a: Source, b: Source, shape: &[usize]) -> Option<PackedKernels> {
     let known = conv.role == Role::Forward && !conv.last && b.dtype == DType::F32;
     if !known || shape.contains(&0) {
         return None;
     }
-    implicit_gemm::kernels(&problem(conv, a.shape, b.shape, shape), Volume::of(&b)).map(Kernels)
+    implicit_gemm::kernels(&problem(conv, a.shape, b.shape, shape), Volume::of(&b))
+        .map(PackedKernels)
 }
 
 /// The convolution of `x` with `w` to `y`.
@@ -191,7 +198,7 @@ fn problem(conv: &Conv, x: &[usize], w: &[usize], y: &[usize]) -> Problem {
     Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes }
 }
 
-fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, ready: Option<&Kernels>, out: Sink)
+fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, ready: Option<&PackedKernels>, out: Sink)
 where
     S::Compute: Laned + num::ConvFloat,
 {

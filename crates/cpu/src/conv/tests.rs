@@ -285,7 +285,7 @@ fn kernels_made_beforehand_give_the_same_bits() {
         // Only what was made of it is read.
         let nothing = vec![f32::NAN; w.shape.iter().product()];
         let unread = Source { ptr: nothing.as_ptr().cast(), ..w };
-        let run = |w: Source, ready: Option<&Kernels>| {
+        let run = |w: Source, ready: Option<&PackedKernels>| {
             let mut out = vec![0.0f32; result.iter().product()];
             let sink = Sink { ptr: out.as_mut_ptr().cast(), shape: &result, dtype };
             conv_with(&op, x, w, ready, sink);

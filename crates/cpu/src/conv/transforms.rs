@@ -52,7 +52,7 @@ pub(super) struct OutputRun {
 }
 
 /// The transforms of one instruction set.
-pub(super) struct Transforms {
+pub(super) struct TileTransforms {
     pub input: unsafe fn(&InputRun),
     /// Returns whether all that it wrote is finite.
     pub output: unsafe fn(&OutputRun) -> bool,
@@ -62,7 +62,7 @@ pub(super) struct Transforms {
 ///
 /// # Safety
 /// The methods need the instruction set of the implementing type.
-unsafe trait Pairs: Vector<T = f32> {
+unsafe trait PairLanes: Vector<T = f32> {
     /// Of both vectors, one after the other, the even elements and the odd ones.
     #[inline(always)]
     unsafe fn separated(a: Self, b: Self) -> (Self, Self) {
@@ -90,7 +90,7 @@ unsafe trait Pairs: Vector<T = f32> {
         unsafe { Self::load(part.as_ptr()) }
     }
 
-    /// The reverse of [`Pairs::separated`].
+    /// The reverse of [`PairLanes::separated`].
     #[inline(always)]
     unsafe fn interleaved(even: Self, odd: Self) -> (Self, Self) {
         let (mut all, mut parts) = ([0.0; 32], [0.0; 32]);
@@ -107,7 +107,7 @@ unsafe trait Pairs: Vector<T = f32> {
 }
 
 // SAFETY: the default methods need what the vector needs.
-unsafe impl Pairs for Base32 {}
+unsafe impl PairLanes for Base32 {}
 
 /// `a − b`
 #[inline(always)]
@@ -131,7 +131,7 @@ unsafe fn back<V: Vector<T = f32>>(m: [V; SIDE]) -> [V; 2] {
 }
 
 #[inline(always)]
-unsafe fn input<V: Pairs>(run: &InputRun) {
+unsafe fn input<V: PairLanes>(run: &InputRun) {
     // SAFETY: the caller has the elements from `before` to `end` of each line that is not null,
     // which the masks keep to, and `space` tiles at each position.
     unsafe {
@@ -169,7 +169,7 @@ unsafe fn input<V: Pairs>(run: &InputRun) {
 
 /// Of a line of a channel the even elements, the odd ones, and both two elements later.
 #[inline(always)]
-unsafe fn columns<V: Pairs>(run: &InputRun, i: usize, c: usize, first: usize) -> [V; SIDE] {
+unsafe fn columns<V: PairLanes>(run: &InputRun, i: usize, c: usize, first: usize) -> [V; SIDE] {
     // SAFETY: as the caller says.
     unsafe {
         let line = run.lines[i];
@@ -188,7 +188,7 @@ unsafe fn columns<V: Pairs>(run: &InputRun, i: usize, c: usize, first: usize) ->
 
 /// A vector of a line, with zeros for what is not data.
 #[inline(always)]
-unsafe fn part<V: Pairs>(run: &InputRun, line: *const f32, at: usize) -> V {
+unsafe fn part<V: PairLanes>(run: &InputRun, line: *const f32, at: usize) -> V {
     // SAFETY: as the caller says.
     unsafe {
         if at >= run.before && at + V::N <= run.end {
@@ -200,7 +200,7 @@ unsafe fn part<V: Pairs>(run: &InputRun, line: *const f32, at: usize) -> V {
 }
 
 #[inline(always)]
-unsafe fn output<V: Pairs>(run: &OutputRun) -> bool {
+unsafe fn output<V: PairLanes>(run: &OutputRun) -> bool {
     // SAFETY: the caller has the tiles at each position, rounded up to whole vectors, and `count`
     // elements in each line that is not null.
     unsafe {
@@ -261,7 +261,7 @@ macro_rules! transforms {
                 // SAFETY: passed on.
                 unsafe { super::output::<$vector>(run) }
             }
-            pub static $table: Transforms = Transforms { input, output };
+            pub static $table: TileTransforms = TileTransforms { input, output };
         }
         use $module::$table;
     };
@@ -275,7 +275,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     // SAFETY: the methods need the instruction set of the vector.
-    unsafe impl Pairs for __m512 {
+    unsafe impl PairLanes for __m512 {
         #[inline(always)]
         unsafe fn load_between(p: *const f32, from: usize, to: usize) -> Self {
             let lanes = ((1u32 << to) - 1) & !((1u32 << from) - 1);
@@ -304,7 +304,7 @@ mod x86 {
     }
 
     // SAFETY: the methods need the instruction set of the vector.
-    unsafe impl Pairs for __m256 {
+    unsafe impl PairLanes for __m256 {
         #[inline(always)]
         unsafe fn load_between(p: *const f32, from: usize, to: usize) -> Self {
             // SAFETY: as the trait says.
@@ -336,11 +336,11 @@ mod x86 {
 
     transforms!(AVX512, avx512, __m512, target_feature(enable = "avx512f"));
     transforms!(AVX2, avx2, __m256, target_feature(enable = "avx2,fma"));
-    pub(super) static OF_AVX512: &Transforms = &AVX512;
-    pub(super) static OF_AVX2: &Transforms = &AVX2;
+    pub(super) static OF_AVX512: &TileTransforms = &AVX512;
+    pub(super) static OF_AVX2: &TileTransforms = &AVX2;
 }
 
 /// The transforms of this process.
-pub(super) fn transforms() -> &'static Transforms {
+pub(super) fn transforms() -> &'static TileTransforms {
     by_level!(level(), avx512: x86::OF_AVX512, avx2: x86::OF_AVX2, baseline: &BASE)
 }

@@ -66,7 +66,7 @@ struct Winograd<'a> {
 }
 
 /// Adjacent tiles in a panel.
-struct Run {
+struct TileRun {
     image: usize,
     /// The tile's place on both axes.
     at: [usize; 2],
@@ -227,13 +227,13 @@ impl<'a> Winograd<'a> {
     }
 
     /// Tiles as runs, each in one line of tiles of an image.
-    fn runs(&self, tiles: Range<usize>) -> Vec<Run> {
+    fn runs(&self, tiles: Range<usize>) -> Vec<TileRun> {
         let (mut runs, mut tile) = (Vec::new(), tiles.start);
         while tile < tiles.end {
             let (line, at) = (tile / self.tiles[1], tile % self.tiles[1]);
             let count = (self.tiles[1] - at).min(tiles.end - tile).min(LONGEST);
             let (image, down) = (line / self.tiles[0], line % self.tiles[0]);
-            runs.push(Run { image, at: [down, at], count, col: tile - tiles.start });
+            runs.push(TileRun { image, at: [down, at], count, col: tile - tiles.start });
             tile += count;
         }
         runs
@@ -318,7 +318,7 @@ struct Block<'a> {
 
 impl Block<'_> {
     /// The tiles of each panel as runs.
-    fn runs(&self) -> Vec<Vec<Run>> {
+    fn runs(&self) -> Vec<Vec<TileRun>> {
         let panel = |tile| self.of.runs(tile..self.tiles.end.min(tile + self.of.cols));
         self.tiles.clone().step_by(self.of.cols).map(panel).collect()
     }
@@ -373,7 +373,7 @@ impl Block<'_> {
     }
 
     /// Transforms the channels of the group for one panel of tiles.
-    fn transform(&self, x: Volume<f32>, runs: &[Run], part: Range<usize>, to: *mut f32) {
+    fn transform(&self, x: Volume<f32>, runs: &[TileRun], part: Range<usize>, to: *mut f32) {
         let of = self.of;
         let (channels, position) = (of.phase.channels, of.data_position());
         let [_, height, width] = of.phase.axes.map(|axis| axis.len);
@@ -413,7 +413,14 @@ impl Block<'_> {
     }
 
     /// Transforms a run of a panel of the product back; returns whether it is finite.
-    fn put(&self, run: &Run, panel: usize, rows: usize, from: *mut f32, out: Shared<f32>) -> bool {
+    fn put(
+        &self,
+        run: &TileRun,
+        panel: usize,
+        rows: usize,
+        from: *mut f32,
+        out: Shared<f32>,
+    ) -> bool {
         let of = self.of;
         let [height, width] = of.results;
         let channel = (run.image * of.phase.p.groups + self.group) * of.phase.rows;

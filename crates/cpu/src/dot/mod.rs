@@ -30,7 +30,8 @@
 //!
 //! A loop multiplies with the same weights in every iteration. With few rows, packing B is a large
 //! part of the work, so a loop packs it once ([`panels`]) and passes it to every product
-//! ([`Right`]); so does a compiled program with weights that are unchanged between its calls. Packing is only a copy: the bits are the same.
+//! ([`Right`]); so does a compiled program with weights that are unchanged between its calls.
+//! Packing is only a copy: the bits are the same.
 //!
 //! # The same bits for any number of threads
 //!

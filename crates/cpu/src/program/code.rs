@@ -69,16 +69,16 @@ pub(super) struct KernelCall {
     pub(super) sinks: Box<[StepResult]>,
     pub(super) at: Option<Line>,
     /// The right operand, if it is packed for several runs of the step.
-    pub(super) ready: Option<Ready>,
+    pub(super) ready: Option<PackedOperand>,
     /// The version of the input that it was packed from, and its address; not of what a loop has
     /// packed.
     pub(super) packed_from: Option<(u64, usize)>,
 }
 
 /// A right operand as the kernel reads it.
-pub(super) enum Ready {
+pub(super) enum PackedOperand {
     Product(Panels),
-    Convolution(conv::Kernels),
+    Convolution(conv::PackedKernels),
 }
 
 /// The operation of a step.
@@ -202,8 +202,8 @@ impl KernelCall {
     pub(super) fn run(&mut self, bases: &[*mut u8]) -> Result<()> {
         let (sources, sinks) = (&self.sources, &self.sinks);
         let (panels, kernels) = match &self.ready {
-            Some(Ready::Product(panels)) => (Some(panels), None),
-            Some(Ready::Convolution(kernels)) => (None, Some(kernels)),
+            Some(PackedOperand::Product(panels)) => (Some(panels), None),
+            Some(PackedOperand::Convolution(kernels)) => (None, Some(kernels)),
             None => (None, None),
         };
         let done = match &mut self.action {
@@ -289,13 +289,13 @@ impl KernelCall {
             }
             (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
             (Action::Kernel(Op::Conv(of)), [to]) => {
-                self.ready = conv::kernels(of, a, b, &to.shape).map(Ready::Convolution);
+                self.ready = conv::kernels(of, a, b, &to.shape).map(PackedOperand::Convolution);
                 return;
             }
             (Action::Kernel(_) | Action::AddProduct | Action::Region(..), _)
             | (Action::Copies | Action::Flow(_) | Action::Start(..) | Action::Wait(_), _) => return,
         };
-        self.ready = dot::panels(a, b, shape, dtype).map(Ready::Product);
+        self.ready = dot::panels(a, b, shape, dtype).map(PackedOperand::Product);
     }
 
     /// The input that its right operand is, if that is one and may be packed.

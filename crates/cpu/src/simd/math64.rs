@@ -430,64 +430,10 @@ pub(crate) fn gelu_tanh<I: Isa>(x: f64) -> f64 {
     hold(x, -1000.0, f64::INFINITY) * sigmoid::<I>(u)
 }
 
-/// 2/5, 2/7, …: of the logarithm of (1 + s)/(1 − s), from s⁵ on.
-#[rustfmt::skip]
-const POW_LOG: [f64; 11] = [
-    2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 / 15.0,
-    2.0 / 17.0, 2.0 / 19.0, 2.0 / 21.0, 2.0 / 23.0, 2.0 / 25.0,
-];
-
-/// log(u) of a normal u > 0 times 2^`shift`, in two numbers: to 2^-64 of its size, as a power with
-/// a large exponent needs.
-#[inline(always)]
-fn log_twice<I: Isa>(u: f64, shift: f64) -> (f64, f64) {
-    let (k, m) = split(u);
-    let k = k + shift;
-    // s = (m − 1)/(m + 1), s² and s³, each in two numbers.
-    let (f, g) = (m - 1.0, m + 1.0);
-    let s = f / g;
-    let s_low = (I::fma64(-s, g, f) - s * (m - (g - 1.0))) / g;
-    let z = s * s;
-    let z_low = I::fma64(s, s, -z) + 2.0 * s * s_low;
-    let w = s * z;
-    let w_low = I::fma64(s, z, -w) + (s * z_low + s_low * z);
-    // 2/3 + 2/5·s² + …
-    let rest = z * poly::<I, 11>(z, &POW_LOG);
-    let h = 2.0 / 3.0 + rest;
-    let h_low = (2.0 / 3.0 - h) + rest + 3.700743415417188e-17;
-    let t = w * h;
-    let t_low = I::fma64(w, h, -t) + (w * h_low + w_low * h);
-    let sum = 2.0 * s + t;
-    let low = (2.0 * s - sum) + t + (2.0 * s_low + t_low);
-    // k·ln 2 is exact in its first part.
-    let whole = k * LN2[0];
-    let log = whole + sum;
-    (log, (whole - log) + sum + I::fma64(k, LN2[1], low))
-}
-
-/// a^b, to 1 ulp, with C's rules for zeros, infinities, NaN and negative bases.
+/// a^b: the standard library's.
 #[inline(always)]
 pub(crate) fn pow<I: Isa>(a: f64, b: f64) -> f64 {
-    if !I::FMA {
-        return a.powf(b);
-    }
-    let u = a.abs();
-    let small = u < f64::MIN_POSITIVE;
-    let normal = if small { u * 18014398509481984.0 } else { u };
-    let (log, low) = log_twice::<I>(normal, if small { -54.0 } else { 0.0 });
-    let log = if u == 0.0 { f64::NEG_INFINITY } else { log };
-    let log = if u < f64::INFINITY { log } else { u };
-    let y = b * log;
-    let y_low = I::fma64(b, log, -y) + b * low;
-    let y_low = if y.abs() < 1000.0 { y_low } else { 0.0 };
-    let y = exp_sum::<I>(y, y_low);
-    // Every f64 from 2^53 on is an even integer; infinity counts as one.
-    let whole = b.abs() >= 9007199254740992.0 || b == b.trunc();
-    let odd = whole && b.abs() < 9007199254740992.0 && (b * 0.5) != (b * 0.5).trunc();
-    let y = if a < 0.0 && a > f64::NEG_INFINITY && !whole { f64::NAN } else { y };
-    let y = if a.is_sign_negative() && odd { -y } else { y };
-    let y = if a == -1.0 && b.abs() == f64::INFINITY { 1.0 } else { y };
-    if b == 0.0 || a == 1.0 { 1.0 } else { y }
+    a.powf(b)
 }
 
 /// No argument of [`fmod`] is.

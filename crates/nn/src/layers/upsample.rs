@@ -6,9 +6,9 @@ use pullback::{Interpolate, InterpolateMode, IntoShape, Path, Tensor, Tree};
 /// Resizes the axes after the channels: from `[n, channels, …]` to `[n, channels, …]`.
 ///
 /// ```
-/// use pullback::{Resize, Tensor};
+/// use pullback::{InterpolateMode, Tensor};
 /// use pullback_nn::{Layer, Upsample};
-/// let layer = Upsample::scale_factor(2.0).mode(Resize::Linear);
+/// let layer = Upsample::scale_factor(2.0).mode(InterpolateMode::Linear);
 /// assert_eq!(layer.forward(&Tensor::zeros([1, 3, 4, 5])).shape(), [1, 3, 8, 10]);
 /// ```
 #[derive(Clone, Debug)]
@@ -51,12 +51,12 @@ impl Upsample {
         Upsample { options: Interpolate::to(size) }
     }
 
-    /// The interpolation; [`Resize::Nearest`] by default.
+    /// The interpolation; [`InterpolateMode::Nearest`] by default.
     ///
     /// ```
-    /// # use pullback::{Resize, Tensor};
+    /// # use pullback::{InterpolateMode, Tensor};
     /// # use pullback_nn::{Layer, Linear, Upsample};
-    /// let layer = Upsample::scale_factor(2.0).mode(Resize::Linear);
+    /// let layer = Upsample::scale_factor(2.0).mode(InterpolateMode::Linear);
     /// assert_eq!(
     ///     layer.forward(&Tensor::from([[[0.0, 4.0]]])).to_vec::<f64>(),
     ///     [0.0, 1.0, 3.0, 4.0]
@@ -74,9 +74,9 @@ impl Upsample {
     /// rather than the outer edges of the image; false by default.
     ///
     /// ```
-    /// # use pullback::{Resize, Tensor};
+    /// # use pullback::{InterpolateMode, Tensor};
     /// # use pullback_nn::{Layer, Linear, Upsample};
-    /// let layer = Upsample::size([3]).mode(Resize::Linear).align_corners(true);
+    /// let layer = Upsample::size([3]).mode(InterpolateMode::Linear).align_corners(true);
     /// assert_eq!(layer.forward(&Tensor::from([[[0.0, 4.0]]])).to_vec::<f64>(), [0.0, 2.0, 4.0]);
     /// ```
     ///

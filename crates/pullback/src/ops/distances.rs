@@ -78,9 +78,18 @@ fn differences(within: bool, x: &Tensor, y: &Tensor) -> Tensor {
 
 /// The first and the second rows of all pairs i < j of rows.
 pub(super) fn pairs(x: &Tensor) -> [Tensor; 2] {
-    let n = x.shape()[x.rank() - 2];
-    let places = Tensor::triu_indices(n, n, 1).to(x.device());
-    [0, 1].map(|k| x.index_select(-2, &places.select_at(0, k)))
+    pair_indices(x).map(|rows| x.index_select(-2, &rows))
+}
+
+/// The numbers of both rows of all pairs, on the device of the rows.
+fn pair_indices(x: &Tensor) -> [Tensor; 2] {
+    let n = x.shape()[x.rank() - 2] as i64;
+    let all = || (0..n).flat_map(|i| (i + 1..n).map(move |j| [i, j]));
+    [0, 1].map(|k| {
+        let rows: Vec<i64> = all().map(|pair| pair[k]).collect();
+        let count = rows.len();
+        x.new_from_vec(rows, count)
+    })
 }
 
 /// Σⱼ w·(x − y) for each row of x, and −Σᵢ w·(x − y) for each row of y, with w = dy / distance.
@@ -94,11 +103,8 @@ pub(super) fn slopes(op: &Op, inputs: &[&Tensor]) -> Tensors {
         return Tensors::from([dx, -parts.sum_over(-3).cast(x.dtype())]);
     }
     // Each pair is a part of the gradient of both of its rows.
-    let n = x.shape()[x.rank() - 2];
-    let places = Tensor::triu_indices(n, n, 1).to(x.device());
-    let zeros = x.wide().zeros_like();
-    let row = |k: isize| places.select_at(0, k);
-    let dx = zeros.index_add(-2, &row(0), &parts).index_add(-2, &row(1), &-&parts);
+    let [first, second] = pair_indices(x);
+    let dx = x.wide().zeros_like().index_add(-2, &first, &parts).index_add(-2, &second, &-&parts);
     Tensors::One(dx.cast(x.dtype()))
 }
 

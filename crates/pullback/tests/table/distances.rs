@@ -32,14 +32,22 @@ fn shapes([b, n, m, d]: [usize; 4], within: bool) -> (Vec<Vec<usize>>, Vec<usize
 }
 
 fn operands(dims: [usize; 4], within: bool, dice: &mut Dice) -> Vec<Tensor> {
-    let (x, _) = shapes(dims, within);
-    x.iter().map(|shape| dice.tensor(shape, WIDE)).collect()
+    rows(&shapes(dims, within).0, dice)
+}
+
+/// All values are distinct across both operands: where rows are equal, there is a kink.
+fn rows(shapes: &[Vec<usize>], dice: &mut Dice) -> Vec<Tensor> {
+    let count = |shape: &Vec<usize>| shape.iter().product::<usize>();
+    let mut values = dice.values(shapes.iter().map(count).sum(), WIDE).into_iter();
+    let mut next =
+        |shape| Tensor::from_vec(values.by_ref().take(count(shape)).collect::<Vec<_>>(), shape);
+    shapes.iter().map(|shape| next(shape)).collect()
 }
 
 /// The operands of the vjp: those of forward, then any positive values, and the cotangent.
 fn vjp_operands(dims: [usize; 4], within: bool, dice: &mut Dice) -> Vec<Tensor> {
     let (x, y) = shapes(dims, within);
-    let mut all: Vec<Tensor> = x.iter().map(|shape| dice.tensor(shape, WIDE)).collect();
+    let mut all = rows(&x, dice);
     all.extend([dice.tensor(&y, (0.5, 3.0)), dice.tensor(&y, WIDE)]);
     all
 }

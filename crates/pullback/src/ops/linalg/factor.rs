@@ -361,19 +361,19 @@ fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usiz
 /// k reflections I − τᵢ·vᵢ·vᵢᵀ as one: their product is I − V·D·U⁻¹·Vᵀ, with the vectors as
 /// columns of V (1 on the diagonal, what `a` holds below it), D = diag(τ), and U = I + S·D, where S
 /// is VᵀV above its diagonal. So a few products do what k reflections would do one by one.
-struct Reflections {
+struct ReflectionProduct {
     v: Tensor,
     tau: Tensor,
     u: Tensor,
 }
 
-impl Reflections {
+impl ReflectionProduct {
     #[track_caller]
-    fn of(a: &Tensor, tau: &Tensor, m: usize, k: usize) -> Reflections {
+    fn of(a: &Tensor, tau: &Tensor, m: usize, k: usize) -> ReflectionProduct {
         let v = a.narrow(-1, 0, k).tril(-1) + identity(a, m).narrow(-1, 0, k);
         // Its diagonal of ones is left to the solver.
         let u = v.t().product(&v).triu(1) * tau.unsqueeze(-2);
-        Reflections { v, tau: tau.unsqueeze(-1), u }
+        ReflectionProduct { v, tau: tau.unsqueeze(-1), u }
     }
 
     /// The product of the reflections (or its transpose) times x.
@@ -407,7 +407,7 @@ impl Reflections {
 #[must_use]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Tensor {
     let (m, n, k) = reflectors("householder_product", a, tau);
-    Reflections::of(a, tau, m, k).times(&identity(a, m).narrow(-1, 0, n), false)
+    ReflectionProduct::of(a, tau, m, k).times(&identity(a, m).narrow(-1, 0, n), false)
 }
 
 /// Q·C, Qᵀ·C, C·Q or C·Qᵀ with the m × m product Q of the reflections of [`householder_product`].
@@ -434,7 +434,7 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bo
         return refuse(a, Error::shape("ormqr", message).on([a.spec(), other.spec()]));
     }
     // C·Q = (Qᵀ·Cᵀ)ᵀ
-    let q = Reflections::of(a, tau, m, k);
+    let q = ReflectionProduct::of(a, tau, m, k);
     match left {
         true => q.times(other, transpose),
         false => q.times(&other.t(), !transpose).t(),
