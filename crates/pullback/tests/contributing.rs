@@ -33,6 +33,8 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/pullback/src/inplace/methods.rs"], most: 5, words: &["Tanh", "pub(crate) fn tanh<I", "pub(super) fn tanh(&mut self", "pub(in super::super) fn tanh(w", "u_tanh", "v_tanh", "\"tanh\""] },
     // A formula.
     Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
+    // With a kind of its own of what it does to integers.
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 7, words: &["Unary::Square", "Ints::Square", "Square   square", "Square   F32", "pub(super) fn square(w", "u_square"] },
     // In f64 alone; with a long slope; with long code in CUDA C; with both.
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
@@ -43,6 +45,13 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
     Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 11,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
+    // With a pass of its own, and lines of a GPU.
+    Example { section: "fused kernel", crates: KERNELS, callers: &["crates/pullback/src/ops/loss.rs", "crates/pullback/src/ops/losses.rs"], most: 13,
+        words: &["Fused::CrossEntropy", "Fused::CrossEntropyVjp", "fn cross_entropy", "mod cross_entropy"] },
+    // With attributes that are a type, which is exported, and a file of its own in each crate.
+    Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 14, words: &["Adam", "fn adam"] },
+    Example { section: "collective", crates: &["ir", "cpu", "cuda", "pullback", "workers"], callers: &[], most: 11,
+        words: &["AllToAll", "fn all_to_all", "\"all_to_all\""] },
     // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], callers: &[], most: 4, words: &["epilogue"] },
     Example { section: "layer", crates: &["nn"], callers: &[], most: 2, words: &["RmsNorm"] },
@@ -58,7 +67,8 @@ fn root() -> PathBuf {
 
 fn is_source(name: &str) -> bool {
     let tests = ["tests.rs", "reference.rs", "golden.rs", "random_regions.rs"];
-    (name.ends_with(".rs") || name.ends_with(".cu")) && !tests.contains(&name)
+    let is_test = tests.contains(&name) || name.ends_with("_tests.rs");
+    (name.ends_with(".rs") || name.ends_with(".cu")) && !is_test
 }
 
 /// The sources below a folder, without tests and what only tests use.
