@@ -295,6 +295,46 @@ fn one_folder_names_backends() {
     assert!(inside > 0 && wrong.is_empty(), "a backend is named in {wrong:?}");
 }
 
+/// The passes of `jit` in the order in which they first run, as their sources name them.
+fn passes() -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a source");
+    let pipeline = read("crates/ir/src/pass/pipeline.rs");
+    let body = |name: &str| {
+        let from = pipeline.split_once(&format!("pub fn {name}(")).expect("the function").1;
+        let body = from.split("\n    }\n").next().expect("its end");
+        let named = body.split(".then").skip(1).filter_map(|call| call.split('"').nth(1));
+        named.map(str::to_string).collect::<Vec<String>>()
+    };
+    assert!(read("crates/pullback/src/jit/compile.rs").contains("name: \"budget\""));
+    assert!(read("crates/ir/src/pass/budget/mod.rs").contains(".then(\"offload\""));
+    let (before, after) = (body("before_budget"), body("after_budget"));
+    let [budget, offload, plan] = ["budget", "offload", "plan"].map(str::to_string);
+    let all = [before, vec![budget], after, vec![offload, plan]].concat();
+    let mut first = Vec::new();
+    all.into_iter().for_each(|name| {
+        if !first.contains(&name) {
+            first.push(name);
+        }
+    });
+    first
+}
+
+#[test]
+fn documents_name_the_passes_in_order() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a document");
+    let design = read("DESIGN.md");
+    let line = design.lines().find(|line| line.contains("─► inline")).expect("the pipeline");
+    let named: Vec<&str> = line.split(['·', '─', '►']).map(str::trim).collect();
+    let named: Vec<&str> = named.into_iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(named[1..named.len() - 1], passes(), "DESIGN.md");
+    let tour = read("docs/tour.md");
+    let list = tour.split_once("## 11. Passes").expect("the section").1;
+    let list = list.split("What may fail").next().expect("the end of the list");
+    let named: Vec<&str> = list.split('*').skip(1).step_by(2).flat_map(|n| n.split(',')).collect();
+    let named: Vec<&str> = named.into_iter().map(str::trim).collect();
+    assert_eq!(named, passes(), "docs/tour.md");
+}
+
 #[test]
 fn an_arm_for_all_others_is_found() {
     let table = "fn f(op: &Op) -> usize {\n    match op {\n        Op::Dot => 1,\n        Op::Sort { .. } => 2,\n        \
