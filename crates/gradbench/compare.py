@@ -25,7 +25,8 @@ import threading
 import time
 from pathlib import Path
 
-# Which other tools know an eval, and which of its functions is the one with derivatives (all others compute values alone).
+# Which other tools know an eval, and which of its functions is the one with derivatives (all others
+# compute values alone).
 EVALS = {
     "hello": (["manual", "pytorch", "jax"], ["double"]),
     "ba": (["manual", "pytorch"], ["jacobian"]),
@@ -56,7 +57,8 @@ QUICK = {
 }
 
 
-# Runs the tool for JAX with functions that wait for their results. (An option of JAX for that leaves out what runs on several threads.)
+# Runs the tool for JAX with functions that wait for their results. (An option of JAX for that
+# leaves out what runs on several threads.)
 WAITING = """
 import runpy, sys
 from gradbench import wrap

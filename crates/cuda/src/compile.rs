@@ -26,7 +26,8 @@ pub(crate) struct KernelCache {
 }
 
 /// What the text of a kernel follows from.
-#[allow(clippy::large_enum_variant)] // made on the stack at every call: a box would be allocated there
+// Made on the stack at every call: a box would be allocated there.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum KernelKey {
     /// A loop over instructions.

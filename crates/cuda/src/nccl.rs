@@ -526,13 +526,13 @@ pub(crate) fn start(
     let ready = Event::record(gpu, gpu.stream).inspect_err(free_copy)?;
     let operands = ((copy.unwrap_or(from.at), from.bytes()), (to.at, to.bytes()));
     let (done, element) = (Arc::<OnceLock<Arc<Event>>>::default(), from.dtype.size());
-    let (told, issued) = (done.clone(), of.clone());
+    let (launched, issued) = (done.clone(), of.clone());
     let started = group.start(op, move |workers, sequence| {
         let collective = &issued.collective;
         workers.agree(&CollectiveCall { collective, operand: &operand, sequence, line })?;
         let (from, to) = operands;
         let done = nccl.launch((way, op, line), from, to, element, &ready)?;
-        let _ = told.set(done);
+        let _ = launched.set(done);
         Ok(())
     });
     Ok(Some(NcclFlight { gpu: gpu.clone(), started, done, copy, waited: false }))

@@ -42,7 +42,7 @@ struct FuzzArguments {
     workers: bool,
     /// Do not shrink what fails.
     #[arg(long)]
-    as_it_is: bool,
+    no_shrink: bool,
 }
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         only: words.only,
         print: words.print,
         verbose: true,
-        shrink: !words.as_it_is,
+        shrink: !words.no_shrink,
         switches: if words.careful { Switches::off() } else { Switches::default() },
         inject: None,
     });

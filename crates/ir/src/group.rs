@@ -211,14 +211,14 @@ impl GroupHandle {
         f: impl FnOnce(&dyn Communicator, u64) -> Result<()> + Send + 'static,
     ) -> Started {
         let outcome = Arc::new(CallResult::default());
-        let (communicator, told) =
+        let (communicator, sender) =
             (self.shared.communicator.clone(), ResultSender(outcome.clone()));
         // The number is taken under the lock, so that jobs are sent in the order of their numbers.
         let mut thread = lock(&self.shared.thread);
         let turn = self.shared.order.issue();
         let job: GroupTask = Box::new(move || {
             let result = turn.call(op, |number| f(&*communicator, number));
-            told.tell(result);
+            sender.tell(result);
         });
         let jobs = thread.get_or_insert_with(spawn);
         if let Err(back) = jobs.send(job) {

@@ -199,10 +199,10 @@ pub(crate) fn checked<R>(
 /// results.
 fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Tensors)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
-    let record = |operands: SmallVec<[&Tensor; 4]>| {
+    let emit = |operands: SmallVec<[&Tensor; 4]>| {
         checked(op, &operands, |call| trace::apply_traced(call.clone(), &operands, at))
     };
-    let outs = record(lifted.iter().collect()).map_err(|e| e.at(at))?;
+    let outs = emit(lifted.iter().collect()).map_err(|e| e.at(at))?;
     Ok((lifted, outs))
 }
 

@@ -5,14 +5,17 @@
 //! memory was allocated, a value was saved, unpacked, written), and this file lists who subscribes
 //! to what.
 //!
-//! One mask per thread holds the active subscribers. Without any, an event costs one load and one
-//! branch; there are no boxed closures. Two are not behind the mask, as nodes of a checkpointed
-//! function may be differentiated long after its scope: a backward pass starts and ends, and a node
-//! unpacks what it saved inside a trace.
+//! One mask per thread holds the active subscribers, and three states that are asked for as often:
+//! the low dtype of autocast, whether a convention at kinks is not the default, and whether what
+//! runs had run before. Without a subscriber, an event costs one load and one branch; there are no
+//! boxed closures. Two are not behind the mask, as nodes of a checkpointed function may be
+//! differentiated long after its scope: a backward pass starts and ends, and a node unpacks what it
+//! saved inside a trace.
 //!
-//! Three questions are not events, and are asked directly: whether a value is watched for overflow
-//! (`inplace.rs` then computes it where it can be checked), autocast and conventions at kinks
-//! (`apply.rs`), as these change what runs.
+//! Most events only report. `is_traced_one`, `packing` and `write_wanted` have an answer of their
+//! subscriber, which may refuse, and `op_ran` an error if a result is not as it should be. What
+//! changes the op itself is no event: `apply.rs` calls autocast and the conventions at kinks, and
+//! `inplace.rs` asks whether values are watched, to compute them where they can be checked.
 
 use crate::backend::Pooled;
 use crate::leaf::Leaf;

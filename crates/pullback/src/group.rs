@@ -249,7 +249,7 @@ impl Group {
         }
         // Not through `apply`, which records, checks and reports results as it returns: this one is
         // not complete then. What `apply` does about an operand is done here: it has no history and
-        // no tangents, and those who watch reads are told.
+        // no tangents, and reads are events.
         events::values_read(&[&x], at);
         events::work_starts(name, [&x], at);
         let operands = [x.spec()];
@@ -267,7 +267,7 @@ impl Group {
             Some(flight) => return Pending(PendingState::OnDevice(flight, at)),
         }
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
-        let (told, made) = (place.clone(), spec.clone());
+        let (filled, made) = (place.clone(), spec.clone());
         // A sum that is given away is made in its own memory.
         let sums = matches!(&op, Op::Collective(of) if of.collective.is_all_reduce());
         let input = match sums {
@@ -290,7 +290,7 @@ impl Group {
                     backend::fresh_host(name, &made, run)?
                 }
             };
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
+            *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
             Ok(())
         };
         let started = self.0.start(name, run);

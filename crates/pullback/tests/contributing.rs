@@ -33,6 +33,8 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/pullback/src/inplace/methods.rs"], most: 5, words: &["Tanh", "pub(crate) fn tanh<I", "pub(super) fn tanh(&mut self", "pub(in super::super) fn tanh(w", "u_tanh", "v_tanh", "\"tanh\""] },
     // A formula.
     Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
+    // With a kind of its own of what it does to integers.
+    Example { section: "function of one element", crates: FUNCTIONS, callers: &["crates/ir/src/pass/norms.rs", "crates/cuda/src/fused.rs"], most: 7, words: &["Unary::Square", "Ints::Square", "Square   square", "Square   F32", "pub(super) fn square(w", "u_square"] },
     // In f64 alone; with a long slope; with long code in CUDA C; with both.
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
     Example { section: "function of one element", crates: FUNCTIONS, callers: &[], most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
@@ -43,6 +45,13 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of two elements", crates: FUNCTIONS, callers: &[], most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
     Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 11,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
+    // With a pass of its own, and lines of a GPU.
+    Example { section: "fused kernel", crates: KERNELS, callers: &["crates/pullback/src/ops/loss.rs", "crates/pullback/src/ops/losses.rs"], most: 13,
+        words: &["Fused::CrossEntropy", "Fused::CrossEntropyVjp", "fn cross_entropy", "mod cross_entropy"] },
+    // With attributes that are a type, which is exported, and a file of its own in each crate.
+    Example { section: "fused kernel", crates: KERNELS, callers: &[], most: 14, words: &["Adam", "fn adam"] },
+    Example { section: "collective", crates: &["ir", "cpu", "cuda", "pullback", "workers"], callers: &[], most: 11,
+        words: &["AllToAll", "fn all_to_all", "\"all_to_all\""] },
     // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], callers: &[], most: 4, words: &["epilogue"] },
     Example { section: "layer", crates: &["nn"], callers: &[], most: 2, words: &["RmsNorm"] },
@@ -58,7 +67,8 @@ fn root() -> PathBuf {
 
 fn is_source(name: &str) -> bool {
     let tests = ["tests.rs", "reference.rs", "golden.rs", "random_regions.rs"];
-    (name.ends_with(".rs") || name.ends_with(".cu")) && !tests.contains(&name)
+    let is_test = tests.contains(&name) || name.ends_with("_tests.rs");
+    (name.ends_with(".rs") || name.ends_with(".cu")) && !is_test
 }
 
 /// The sources below a folder, without tests and what only tests use.
@@ -283,6 +293,46 @@ fn one_folder_names_backends() {
         }
     }
     assert!(inside > 0 && wrong.is_empty(), "a backend is named in {wrong:?}");
+}
+
+/// The passes of `jit` in the order in which they first run, as their sources name them.
+fn passes() -> Vec<String> {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a source");
+    let pipeline = read("crates/ir/src/pass/pipeline.rs");
+    let body = |name: &str| {
+        let from = pipeline.split_once(&format!("pub fn {name}(")).expect("the function").1;
+        let body = from.split("\n    }\n").next().expect("its end");
+        let named = body.split(".then").skip(1).filter_map(|call| call.split('"').nth(1));
+        named.map(str::to_string).collect::<Vec<String>>()
+    };
+    assert!(read("crates/pullback/src/jit/compile.rs").contains("name: \"budget\""));
+    assert!(read("crates/ir/src/pass/budget/mod.rs").contains(".then(\"offload\""));
+    let (before, after) = (body("before_budget"), body("after_budget"));
+    let [budget, offload, plan] = ["budget", "offload", "plan"].map(str::to_string);
+    let all = [before, vec![budget], after, vec![offload, plan]].concat();
+    let mut first = Vec::new();
+    all.into_iter().for_each(|name| {
+        if !first.contains(&name) {
+            first.push(name);
+        }
+    });
+    first
+}
+
+#[test]
+fn documents_name_the_passes_in_order() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a document");
+    let design = read("DESIGN.md");
+    let line = design.lines().find(|line| line.contains("─► inline")).expect("the pipeline");
+    let named: Vec<&str> = line.split(['·', '─', '►']).map(str::trim).collect();
+    let named: Vec<&str> = named.into_iter().filter(|name| !name.is_empty()).collect();
+    assert_eq!(named[1..named.len() - 1], passes(), "DESIGN.md");
+    let tour = read("docs/tour.md");
+    let list = tour.split_once("## 11. Passes").expect("the section").1;
+    let list = list.split("What may fail").next().expect("the end of the list");
+    let named: Vec<&str> = list.split('*').skip(1).step_by(2).flat_map(|n| n.split(',')).collect();
+    let named: Vec<&str> = named.into_iter().map(str::trim).collect();
+    assert_eq!(named, passes(), "docs/tour.md");
 }
 
 #[test]

@@ -166,14 +166,14 @@ fn once(join: impl FnOnce() -> Result<Group>) -> Result<Group> {
 }
 
 /// The group of all workers that MPI knows. Where mpirun or slurm has started more than that, MPI
-/// was not told, and each process would train alone.
+/// does not know them, and each process would train alone.
 #[cfg(feature = "mpi")]
 fn mpi() -> Result<Group> {
     let variable = |name: &str| env::var(name).ok();
     let (starter, started) = starter(variable);
     // Open MPI ends the process where slurm has not told it of the others.
-    let told = ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| variable(name).is_some());
-    if starter == Starter::Slurm && !told && crate::mpi::is_open_mpi() {
+    let is_known = ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| variable(name).is_some());
+    if starter == Starter::Slurm && !is_known && crate::mpi::is_open_mpi() {
         let message = format!("slurm started {started} workers, but has not told MPI of them");
         return Err(refused(message).hint("start them by `srun --mpi=pmix`, or by mpirun in a job"));
     }

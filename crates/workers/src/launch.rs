@@ -199,7 +199,7 @@ fn how_it_ended(status: ExitStatus) -> String {
             Ok(name) => format!("was killed by {name}"),
             Err(_) => format!("was killed by signal {signal}"),
         },
-        (None, None) => "is gone".to_string(),
+        (None, None) => "has exited".to_string(),
     }
 }
 

@@ -130,13 +130,13 @@ impl Medium for LocalGroup {
                     some => return some,
                 }
             }
-            return Some("is gone".to_string());
+            return Some("has exited".to_string());
         }
         if launcher_ended {
             // Nothing else does; its processes, which have mapped what they need, are not
             // disturbed.
             let _ = fs::remove_dir_all(&session.folder);
-            return Some("is waited for in vain: the launcher is gone".to_string());
+            return Some("cannot be reached: the launcher has exited".to_string());
         }
         if joined { None } else { session.exited(world) }
     }

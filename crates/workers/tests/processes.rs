@@ -182,7 +182,7 @@ fn a_task_of_slurm_that_is_killed_is_reported_by_all_others() {
     for rank in [0, 2] {
         let err = text(&outputs[rank].stderr);
         assert_eq!(outputs[rank].status.code(), Some(3), "{err}");
-        assert!(err.contains("worker 1 is gone; its last collective was all_reduce"), "{err}");
+        assert!(err.contains("worker 1 has exited; its last collective was all_reduce"), "{err}");
     }
     assert_eq!(shared.path().read_dir().unwrap().count(), 0, "the last one cleans up");
 }

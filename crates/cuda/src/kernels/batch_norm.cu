@@ -1,7 +1,7 @@
 // Batch norm: statistics of channels by parts, one order of merging them, then one pass over the
 // elements. `E` is the element, `C` its compute type, `W` that of weights and their gradients, `M`
-// that of given statistics. `LAST`: rows with an element of each channel; otherwise images of lines,
-// one for each channel. `VEC` elements are read at once: they divide what is contiguous of a
+// that of given statistics. `LAST`: rows with an element of each channel; otherwise images of
+// lines, one for each channel. `VEC` elements are read at once: they divide what is contiguous of a
 // channel, or the channels. `ALIGNED`: a vector of all elements is within a line.
 
 struct Norm {

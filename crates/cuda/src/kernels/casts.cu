@@ -1,6 +1,6 @@
 // Casts between f32 and 16 bits: all that follow one another are one kernel, and a block has a part
-// of one of them. `F` is the element of operands, `T` that of results, MOST the number of casts that
-// fit, CHUNK the elements of a block. All operands are dense.
+// of one of them. `F` is the element of operands, `T` that of results, MOST the number of casts
+// that fit, CHUNK the elements of a block. All operands are dense.
 
 struct Step {
   u64 out, x;

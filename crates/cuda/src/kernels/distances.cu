@@ -1,7 +1,8 @@
 // Euclidean distances of all pairs of rows, and their gradient: a thread for each number. `C` is
 // the type in which they are computed; all operands are dense and of that type.
 //
-// WITHIN: of the pairs i < j of rows of one operand, ordered by i. Otherwise of all rows of x and y.
+// WITHIN: of the pairs i < j of rows of one operand, ordered by i. Otherwise of all rows of x and
+// y.
 
 struct Pairs {
   u64 x, y, distances, dy, out;

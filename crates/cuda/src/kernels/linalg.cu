@@ -13,7 +13,8 @@ struct Matrices {
 FN u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 FN C size_of(C x) { return x < 0 ? -x : x; }
 FN bool is_finite(C x) { return x * (C)0 == (C)0; }
-// The power of two that takes a size to a range in which squares are exact enough; 1 if it is there.
+// The power of two that takes a size to a range in which squares are exact enough; 1 if it is
+// there.
 FN C power_for(C most) {
   const C low = sizeof(C) == 8 ? (C)1e-140 : (C)1e-17, high = sizeof(C) == 8 ? (C)1e140 : (C)1e17;
   if (most == 0 || !is_finite(most) || (most > low && most < high)) return 1;
@@ -197,7 +198,8 @@ extern "C" __global__ void k(Matrices p) {
 #endif
 
 #ifdef PERMUTATION
-// p: pivots (int, from 1), order (i64), fault; m: rows, n: pivots, k: the call. A thread has a list.
+// p: pivots (int, from 1), order (i64), fault; m: rows, n: pivots, k: the call. A thread has a
+// list.
 extern "C" __global__ void k(Matrices p) {
   u64 q = thread_index(); if (q >= p.count) return;
   const int* pivots = (const int*)p.p[0] + q * p.n; i64* order = (i64*)p.p[1] + q * p.m;

@@ -63,10 +63,10 @@ extern "C" __global__ void k(Lines p) {
 #endif
 
 #ifdef RANKS
-// p: indices, ranks (u32, zero before); len: how many; a: slices; b: length of the axis; step[0]: of
-// the indices. The rank of each by index and position, by counting: a block counts those of a slice
-// of 2048 for 256 of them. Sums of integers do not depend on their order. Indices out of range come
-// last.
+// p: indices, ranks (u32, zero before); len: how many; a: slices; b: length of the axis; step[0]:
+// of the indices. The rank of each by index and position, by counting: a block counts those of a
+// slice of 2048 for 256 of them. Sums of integers do not depend on their order. Indices out of
+// range come last.
 FN u32 place(const Lines& p, u64 i) {
   i64 x = ((const i64*)p.p[0])[(i64)i * p.step[0]];
   return x < 0 || x >= (i64)p.b ? 0xfffffffeu : (u32)x;
@@ -174,7 +174,8 @@ extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
 #endif
 
 #ifdef KEYS
-// p: x, keys (u64), positions (u32); len: a power of two; a: elements of a line; b: 1 if descending.
+// p: x, keys (u64), positions (u32); len: a power of two; a: elements of a line; b: 1 if
+// descending.
 extern "C" __global__ void k(Lines p) {
   u64 t = thread_index(); if (t >= p.lines * p.len) return;
   u64 line = t / p.len, j = t % p.len;
@@ -220,8 +221,8 @@ extern "C" __global__ void __launch_bounds__(512) k(Lines p) {
 #endif
 
 #ifdef TAKE
-// p: x, positions, values, indices; len: ranks, a: the first rank, b: length of a line of positions.
-// Operands along axes: 0 = x, 1 = results. step: along the axis.
+// p: x, positions, values, indices; len: ranks, a: the first rank, b: length of a line of
+// positions. Operands along axes: 0 = x, 1 = results. step: along the axis.
 extern "C" __global__ void k(Lines p) {
   u64 t = thread_index(); if (t >= p.lines * p.len) return;
   u64 line = t / p.len, j = t % p.len;
@@ -326,11 +327,11 @@ extern "C" __global__ void k(Lines p) {
 #endif
 
 #ifdef CROSS_ENTROPY
-// p: logits, classes, gradient, fault, dy, losses; len: classes, c: the call. A block of THREADS has
-// a row, and a thread takes VECTOR elements at once: more than one only if rows are contiguous and
-// aligned. Losses and dy are in the compute type. Operands: 0 = logits, 1 = classes, 2 = gradient,
-// 3 = dy; losses are dense. step: along the classes. With VJP there is a gradient, which may be
-// written over the logits: these are read before.
+// p: logits, classes, gradient, fault, dy, losses; len: classes, c: the call. A block of THREADS
+// has a row, and a thread takes VECTOR elements at once: more than one only if rows are contiguous
+// and aligned. Losses and dy are in the compute type. Operands: 0 = logits, 1 = classes, 2 =
+// gradient, 3 = dy; losses are dense. step: along the classes. With VJP there is a gradient, which
+// may be written over the logits: these are read before.
 struct __align__(sizeof(E) * VECTOR) Vector { E e[VECTOR]; };
 // The exponential of a difference that is not above zero. Where logits have 16 bits, one rounded
 // product is enough: it is off by 2^-24 of the difference, and half as many instructions are what

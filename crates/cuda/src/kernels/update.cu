@@ -1,8 +1,8 @@
 // Steps of optimisers in one pass, as on the CPU (crates/cpu/src/update.rs): all that follow one
-// another are one kernel, and a block has a part of one of them. `E` is the element, `C` its compute
-// type, `R` the element of the learning rate, STATES the number of states of a parameter, MOST that
-// of the steps that fit, CHUNK the elements of a block. All operands are dense; a thread reads its
-// elements of each before it writes.
+// another are one kernel, and a block has a part of one of them. `E` is the element, `C` its
+// compute type, `R` the element of the learning rate, STATES the number of states of a parameter,
+// MOST that of the steps that fit, CHUNK the elements of a block. All operands are dense; a thread
+// reads its elements of each before it writes.
 
 struct Step {
   u64 out[1 + STATES];  // new parameter and states
@@ -13,7 +13,7 @@ struct Step {
 };
 struct Update {
   u64 rate;
-  u64 stop;     // set after a kernel has rejected a value: nothing is updated until that is reported
+  u64 stop;     // set after a kernel has rejected a value: no update until it is reported
   u64 steps;
   double v[4];  // numbers of the rule
   Step of[MOST];

@@ -223,7 +223,8 @@ extern "C" __global__ void k(Window w) {
 #endif
 
 #ifdef GIVE
-// The transpose: [n·c, y…] to [n·c, x…]. A position adds up the pieces that chose it, in their order.
+// The transpose: [n·c, y…] to [n·c, x…]. A position adds up the pieces that chose it, in their
+// order.
 extern "C" __global__ void k(Window w) {
   u64 at = thread_index(); if (at >= w.count) return;
   Ix q = (Ix)at; Ii x[3], low[3], high[3]; bool all = true;

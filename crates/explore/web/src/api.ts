@@ -1,7 +1,7 @@
-// Every number of the page comes through here: from the answers that the page carries, else from the
-// server. A served page carries what its first view shows; a written one carries all it has, and a
-// question that it has no answer to is an error of kind `written`, which views show as "needs the
-// server".
+// Every number of the page comes through here: from the answers that the page carries, else from
+// the server. A served page carries what its first view shows; a written one carries all it has,
+// and a question that it has no answer to is an error of kind `written`, which views show as "needs
+// the server".
 import { useEffect, useRef, useState } from "preact/hooks";
 
 export class Failure extends Error {
@@ -57,7 +57,8 @@ export function ask<T>(path: string, body?: unknown): Promise<T> {
     answer = request<T>(method, path, body).finally(() => flying.delete(name));
     flying.set(name, answer);
     answer.then((good) => {
-      // Measured times and the files of a run change; everything else is a function of the question.
+      // Measured times and the files of a run change; everything else is a function of the
+      // question.
       if (path === "/api/cost" || path === "/api/run") return;
       recent.set(name, good);
       if (recent.size > KEPT) recent.delete(recent.keys().next().value as string);

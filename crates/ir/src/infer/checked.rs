@@ -6,7 +6,8 @@ use smallvec::smallvec;
 use std::slice;
 
 /// An op that fits its operands, with their specs and those of its results. Backends are given
-/// this: nothing is checked twice, and nothing unchecked runs, as only [`check`] makes one.
+/// this: nothing is checked twice, and nothing unchecked runs, as only [`check`] makes one, and
+/// [`Checked::copy`], which every operand allows.
 ///
 /// ```
 /// use pullback_ir::infer::check;

@@ -1,6 +1,6 @@
 //! Adafactor: Adam with a factored second moment.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Adagrad.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Adam, and AMSGrad.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::{Tensor, update};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Adamax: Adam with the infinity norm.
 
 use super::adam::moment_options;
-use super::{OptionRow, UpdateRule, Update};
+use super::{OptionRow, Update, UpdateRule};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Adam with decoupled weight decay.
 
-use super::{Adam, OptionRow, UpdateRule, Update};
+use super::{Adam, OptionRow, Update, UpdateRule};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 

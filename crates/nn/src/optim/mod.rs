@@ -41,10 +41,11 @@
 
 /// Declares the optimisers: one row each with the module, the type, and the learning rate that does
 /// what `lr` does for AdamW on the same network, the default of programs that let the user choose.
-/// A row expands to `mod sgd; pub use sgd::Sgd;` and a line of the table behind [`named`].
+/// A row expands to `pub use sgd::Sgd;` and a line of the table behind [`named`]. (`mod sgd;` is
+/// below, as `cargo fmt` finds no modules inside a macro.)
 macro_rules! optimizers {
     ($($module:ident :: $Type:ident, $lr:expr;)*) => {
-        $(mod $module; pub use $module::$Type;)*
+        $(pub use $module::$Type;)*
         #[rustfmt::skip]
         const TABLE: &[named::OptimizerRow] = &[
             $(named::OptimizerRow { name: stringify!($module), make: named::make::<$Type>, lr: $lr },)*
@@ -70,12 +71,26 @@ optimizers! {
 }
 
 mod accumulate;
+mod adadelta;
+mod adafactor;
+mod adagrad;
+mod adam;
+mod adamax;
+mod adamw;
+mod asgd;
 mod clip;
 mod ema;
 mod lbfgs;
 mod line_search;
+mod lion;
+mod muon;
+mod nadam;
 mod named;
 mod optimizer;
+mod radam;
+mod rmsprop;
+mod rprop;
+mod sgd;
 mod stepper;
 mod update_rule;
 

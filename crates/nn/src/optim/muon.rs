@@ -11,7 +11,7 @@
 //! it. Of large matrices two such iterations agree to about 1%, not more: a sum in another order
 //! rounds to another neighbour. `precise` iterates in the dtype of the computation.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::{DType, Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Adam with Nesterov momentum.
 
 use super::adam::{moment_options, moments};
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Adam with a rectified variance.
 
 use super::adam::{moment_options, moments};
-use super::{OptionRow, UpdateRule, Update};
+use super::{OptionRow, Update, UpdateRule};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Resilient propagation.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 

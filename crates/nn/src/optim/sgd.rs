@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::{OptionRow, UpdateRule, Update, Bounds};
+use super::{Bounds, OptionRow, Update, UpdateRule};
 use pullback::{Error, Result, Tensor, update};
 use serde::{Deserialize, Serialize};
 

@@ -398,8 +398,8 @@ impl ShardedCheckpoints {
         let made = if group.rank() == 0 { make() } else { Ok(Default::default()) };
         let made = together(group, OP, made)?;
         // Worker 0 chose the names.
-        let told = gather_texts(group, &format!("{}\n{}", made.0, made.1))?;
-        let (name, working) = told[0].split_once('\n').unwrap_or_default();
+        let texts = gather_texts(group, &format!("{}\n{}", made.0, made.1))?;
+        let (name, working) = texts[0].split_once('\n').unwrap_or_default();
         Ok((name.to_string(), working.to_string()))
     }
 
@@ -425,9 +425,9 @@ impl ShardedCheckpoints {
         let mut files = BTreeMap::new();
         for text in &sums {
             let wrong = |error: serde_json::Error| Error::argument(OP, error.to_string());
-            let mut told: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
-            let sum = serde_json::from_value(told["sum"].take()).map_err(wrong)?;
-            files.insert(told["name"].as_str().unwrap_or_default().to_string(), sum);
+            let mut entry: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
+            let sum = serde_json::from_value(entry["sum"].take()).map_err(wrong)?;
+            files.insert(entry["name"].as_str().unwrap_or_default().to_string(), sum);
         }
         let cut = checkpoint
             .pieces

@@ -451,9 +451,9 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         };
         let latest = self.latest.clone();
         let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
-        let told = self
+        let ended = self
             .call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue));
-        self.workers.together(told.map(drop))?;
+        self.workers.together(ended.map(drop))?;
         // After the last line of the progress.
         if self.workers.is_writer() && self.is_interrupted() && outcome.ended == Ended::Interrupted
         {

@@ -18,8 +18,9 @@ def numbers(seed, shape):
     return ((k.double() + 0.5) / 1000 - 1).reshape(shape)
 
 
-# layer, positional arguments, named arguments, shape of the input, and more: "below" for integers below it, "scale" of the input, "mode",
-# "batches" to go through (the last one is compared), "tolerance" where 1e-9 is too tight.
+# layer, positional arguments, named arguments, shape of the input, and more: "below" for integers
+# below it, "scale" of the input, "mode", "batches" to go through (the last one is compared),
+# "tolerance" where 1e-9 is too tight.
 CASES = [
     ("Linear", [5, 3], {}, [4, 5], {}),
     ("Linear", [5, 3], {"bias": False}, [2, 2, 5], {}),

@@ -162,7 +162,8 @@ impl Root {
     fn find(&self, f: &dyn Fn(&Tensor) -> Tensor, guess: &Tensor, at: Line) -> Tensor {
         let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
         let value = f(guess);
-        type NewtonState = (Tensor, Tensor, Tensor, Tensor); // x, f(x), steps, length of the last one
+        // x, f(x), steps, length of the last one.
+        type NewtonState = (Tensor, Tensor, Tensor, Tensor);
         let should_continue = |s: &NewtonState| s.3.gt(tolerance).logical_and(s.2.lt(self.most));
         let step = |(x, value, steps, _): &NewtonState| {
             let full = self.newton(f, x, value);

@@ -154,7 +154,8 @@ macro_rules! reductions {
             /// ```
             ///
             /// # Panics
-            /// If an axis is out of range or named twice; a maximum or minimum also if one is empty.
+            /// If an axis is out of range or named twice; a maximum or minimum also if one is
+            /// empty.
             #[track_caller]
             #[must_use]
             pub fn $over(&self, axes: impl IntoAxes) -> Tensor {
@@ -172,7 +173,8 @@ macro_rules! reductions {
             /// ```
             ///
             /// # Panics
-            /// If an axis is out of range or named twice; a maximum or minimum also if one is empty.
+            /// If an axis is out of range or named twice; a maximum or minimum also if one is
+            /// empty.
             #[track_caller]
             #[must_use]
             pub fn $keep(&self, axes: impl IntoAxes) -> Tensor {

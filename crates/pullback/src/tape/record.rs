@@ -26,7 +26,7 @@ pub(crate) fn record(
     let (recording, dual) =
         (mode::is_grad_enabled(), operands.iter().any(|o| !o.tangents.is_empty()));
     let reaches = |i: usize, x: &Tensor| x.dtype().is_float() && row.reaches(i);
-    // Rows that ask which operands are tracked have at most three.
+    // Rows that ask which operands are tracked have at most four.
     let (mut tracked, mut any) = ([false; 4], false);
     for (i, (x, o)) in inputs.iter().zip(operands.iter()).enumerate() {
         let on = o.history.is_tracked() && reaches(i, x);

@@ -221,7 +221,8 @@ export class Drawing {
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = this.look.paper;
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    // A view that shows a large part of a large scene need not be searched to know that it is large.
+    // A view that shows a large part of a large scene need not be searched to know that it is
+    // large.
     const share = ((this.width / this.k) * (this.height / this.k)) / Math.max(this.scene.width * this.scene.height, 1);
     const list = share * this.scene.boxes.length > 8 * DIRECT ? null : this.visible();
     if (list && list.length <= DIRECT) {

@@ -306,7 +306,8 @@ function quickly(sizes: Size[], edges: [number, number][], order: number[]): Pla
     for (const row of down ? ranks : [...ranks].reverse()) {
       const want = new Map(row.map((k) => [k, side[k]!.length > 0 ? mean(side[k]!) : x[k]!]));
       row.sort((a, b) => want.get(a)! - want.get(b)!);
-      // As near to what each wants as its neighbours to the left allow, then shifted by the mean error.
+      // As near to what each wants as its neighbours to the left allow, then shifted by the mean
+      // error.
       let edge = -Infinity;
       let error = 0;
       for (const k of row) {

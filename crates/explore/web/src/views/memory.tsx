@@ -1,4 +1,5 @@
-// Live bytes over forward and backward: plain, checkpointed, under a budget; and the valley near √N.
+// Live bytes over forward and backward: plain, checkpointed, under a budget; and the valley near
+// √N.
 import { useMemo } from "preact/hooks";
 import { useAsk, written } from "../api";
 import { bytes, count, many, seconds } from "../format";
