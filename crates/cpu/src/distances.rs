@@ -7,8 +7,8 @@
 //!
 //! With w = dy / distance (0 where that is 0), the gradient of row i is Σⱼ wᵢⱼ·(xᵢ − yⱼ), a sum
 //! along a line of distances ([`Lines`]), and that of row j is −Σᵢ wᵢⱼ·(xᵢ − yⱼ), a sum of lines
-//! ([`GradientColumns`]). Neither needs the distances transposed. Within one operand a line begins after
-//! the diagonal, and its gradient is the sum of both.
+//! ([`GradientColumns`]). Neither needs the distances transposed. Within one operand a line begins
+//! after the diagonal, and its gradient is the sum of both.
 //!
 //! Blocks depend on shapes alone, and long sums are sums of pieces.
 

@@ -33,9 +33,9 @@ fn comment<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
 /// Whether a comment that follows code on its line is what makes it too long. (What is in a string
 /// is no comment, nor is an address.)
 fn ends_in_long_comment(line: &str, mark: &str) -> bool {
-    let found = line
-        .match_indices(mark)
-        .find(|&(at, _)| line[..at].ends_with(' ') && line[..at].matches('"').count() % 2 == 0);
+    let found = line.match_indices(mark).find(|&(at, _)| {
+        line[..at].ends_with(' ') && line[..at].matches('"').count().is_multiple_of(2)
+    });
     found.is_some_and(|(at, _)| !line[at..].contains("noqa")) && line.chars().count() > COLUMNS
 }
 

@@ -152,6 +152,7 @@ unsafe fn input<V: PairLanes>(run: &InputRun) {
                     forth([lines[0][3], lines[1][3], lines[2][3], lines[3][3]]),
                 ];
                 let to = run.to.add(c * run.step + tile);
+                #[allow(clippy::needless_range_loop)] // of several arrays, by columns
                 for i in 0..SIDE {
                     let values = forth([d[0][i], d[1][i], d[2][i], d[3][i]]);
                     for (j, v) in values.into_iter().enumerate() {
@@ -211,6 +212,7 @@ unsafe fn output<V: PairLanes>(run: &OutputRun) -> bool {
             let (row, done) = (work / vectors, work % vectors * 2 * V::N);
             let from = run.from.add(row * run.step + done / 2);
             let mut columns = [[V::zero(); SIDE]; 2];
+            #[allow(clippy::needless_range_loop)] // of several arrays, by columns
             for j in 0..SIDE {
                 let mut m = [V::zero(); SIDE];
                 for (i, m) in m.iter_mut().enumerate() {

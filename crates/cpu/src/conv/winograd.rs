@@ -283,6 +283,7 @@ impl SimdTask for KernelPanel<'_> {
                 spread([g[1], g[4], g[7]]),
                 spread([g[2], g[5], g[8]]),
             ];
+            #[allow(clippy::needless_range_loop)] // of several arrays, by columns
             for i in 0..SIDE {
                 let line = spread([columns[0][i], columns[1][i], columns[2][i]]);
                 for (j, u) in line.iter().enumerate() {

@@ -41,7 +41,7 @@ fn rows(shapes: &[Vec<usize>], dice: &mut Dice) -> Vec<Tensor> {
     let mut values = dice.values(shapes.iter().map(count).sum(), WIDE).into_iter();
     let mut next =
         |shape| Tensor::from_vec(values.by_ref().take(count(shape)).collect::<Vec<_>>(), shape);
-    shapes.iter().map(|shape| next(shape)).collect()
+    shapes.iter().map(next).collect()
 }
 
 /// The operands of the vjp: those of forward, then any positive values, and the cotangent.

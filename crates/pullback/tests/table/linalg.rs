@@ -115,7 +115,7 @@ pub fn samples(f: Linalg, dice: &mut Dice) -> Samples<Linalg> {
                 out.push((Linalg::Spectrum { singular: true }, vec![apart(dice, s)], few(s)));
             }
             for s in SQUARE {
-                let a = apart(dice, &s[..]);
+                let a = apart(dice, s);
                 let a = (&a + a.t()).detach();
                 out.push((Linalg::Spectrum { singular: false }, vec![a], false));
             }
