@@ -31,6 +31,8 @@ fn rows(dtype: DType) -> Tensor {
 }
 
 /// The loss of a sequence in one or the other way, from the first or the last row on.
+type LossFn<'a> = &'a dyn Fn(&(Weights, Tensor)) -> Tensor;
+
 fn loss(of: &(Weights, Tensor), compiled: bool, reverse: bool) -> Tensor {
     let ((w, xs), dtype) = (of, of.1.dtype());
     let zeros = || Tensor::zeros_with([4, 6], dtype);
@@ -92,7 +94,7 @@ fn all_transforms_follow() {
         let mut all = vec![jvp(f, &at, &along).1];
         all.extend(leaves(&hvp(f, &at, &along)));
         all.extend(leaves(&twice(&at)));
-        let many = (&at.1).unsqueeze(0) * Tensor::from([1.0, 0.5, -1.0]).reshape([3, 1, 1, 1]);
+        let many = at.1.unsqueeze(0) * Tensor::from([1.0, 0.5, -1.0]).reshape([3, 1, 1, 1]);
         let w = at.0.clone();
         all.push(vmap(move |x: &Tensor| grad(|x: &Tensor| f(&(w.clone(), x.clone())))(x), 0, 0)(
             &many,
@@ -148,14 +150,14 @@ fn leaves_collect_gradients_and_the_body_is_called_once() {
 #[test]
 fn saved_values_may_be_recomputed_counted_or_narrow() {
     let (w, xs) = (weights(DType::F64), rows(DType::F64));
-    let gradients = |f: &dyn Fn(&(Weights, Tensor)) -> Tensor| {
+    let gradients = |f: LossFn| {
         let tracked = |x: &Tensor| x.deep_clone().requires_grad();
         let at = ((tracked(&w.0), tracked(&w.1), tracked(&w.2)), tracked(&xs));
         f(&at).backward().unwrap();
         leaves(&at).iter().map(|x| x.grad().unwrap()).collect::<Vec<_>>()
     };
     let plain = gradients(&|at| loss(at, true, false));
-    let other: [&dyn Fn(&(Weights, Tensor)) -> Tensor; 3] = [
+    let other: [LossFn; 3] = [
         &|at| checkpoint(|at: &(Weights, Tensor)| loss(at, true, false), at),
         &|at| memory_budget(1 << 20, || loss(at, true, false)),
         &|at| memory_report(|| Ok(loss(at, true, false))).unwrap().0,

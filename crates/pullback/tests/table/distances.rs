@@ -39,7 +39,7 @@ fn operands(dims: [usize; 4], within: bool, dice: &mut Dice) -> Vec<Tensor> {
 fn rows(shapes: &[Vec<usize>], dice: &mut Dice) -> Vec<Tensor> {
     let count = |shape: &Vec<usize>| shape.iter().product::<usize>();
     let mut values = dice.values(shapes.iter().map(count).sum(), WIDE).into_iter();
-    let mut next =
+    let next =
         |shape| Tensor::from_vec(values.by_ref().take(count(shape)).collect::<Vec<_>>(), shape);
     shapes.iter().map(next).collect()
 }
