@@ -21,7 +21,7 @@ use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use crate::widen::wide_floats;
 
-/// RowMatrix of a tile.
+/// Rows of a tile.
 const W: usize = 64;
 /// Features that a loop takes at once; packed rows are padded to a multiple.
 const F: usize = 4;

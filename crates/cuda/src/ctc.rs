@@ -2,9 +2,9 @@
 
 use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{DeviceScratch, Gpu};
+use crate::gpu::Gpu;
 use crate::loops::StridedOperand;
-use crate::ops::copy;
+use crate::ops::{DenseOperands, copy};
 use crate::text::compute;
 use pullback_ir::{DType, Fused, Line, Result, Spec};
 use smallvec::{SmallVec, smallvec};
@@ -31,22 +31,11 @@ pub(crate) fn run(
         return Ok(());
     }
     let wide = x[0].dtype.compute();
-    let mut memory: SmallVec<[DeviceScratch<'_>; 8]> = smallvec![];
-    let mut dense = |of: &StridedOperand, filled: bool| -> Result<StridedOperand> {
-        let dtype = if of.dtype.is_float() { wide } else { of.dtype };
-        if of.dtype == dtype && of.is_dense() {
-            return Ok(of.clone());
-        }
-        let scratch = gpu.scratch(of.len().max(1) * dtype.size())?;
-        let made = StridedOperand::dense(scratch.at, dtype, &of.shape);
-        memory.push(scratch);
-        if filled {
-            copy(gpu, of, &made)?;
-        }
-        Ok(made)
-    };
-    let given = x.iter().map(|x| dense(x, true)).collect::<Result<SmallVec<[_; 5]>>>()?;
-    let made = dense(out, false)?;
+    let mut dense = DenseOperands::new(gpu);
+    let mut read =
+        |x: &StridedOperand| dense.read(x, if x.dtype.is_float() { wide } else { x.dtype });
+    let given = x.iter().map(&mut read).collect::<Result<SmallVec<[_; 5]>>>()?;
+    let made = dense.result(out, wide)?;
     let line = 2 * most + 1;
     let lines = gpu.scratch(n * (t + 2) * line * wide.size())?;
     let specs: Vec<Spec> = x.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect();
@@ -59,8 +48,5 @@ pub(crate) fn run(
     words.extend([t, n, c, most, blank, line].map(|n| n as u64));
     words.push(call);
     gpu.launch(kernel, n, BLOCK, &words)?;
-    if made.at != out.at {
-        copy(gpu, &made, out)?;
-    }
-    Ok(())
+    copy(gpu, &made, out)
 }

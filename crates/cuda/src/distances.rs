@@ -2,9 +2,9 @@
 
 use crate::compile::KernelKey;
 use crate::functions::PRELUDE;
-use crate::gpu::{DeviceScratch, Gpu};
+use crate::gpu::Gpu;
 use crate::loops::StridedOperand;
-use crate::ops::copy;
+use crate::ops::{DenseOperands, copy};
 use crate::text::compute;
 use pullback_ir::{DType, Result, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -47,21 +47,10 @@ fn run(
     out: &[StridedOperand],
 ) -> Result<()> {
     let dtype = x[0].dtype.compute();
-    let mut memory: SmallVec<[DeviceScratch<'_>; 6]> = smallvec![];
-    let mut dense = |of: &StridedOperand, filled: bool| -> Result<StridedOperand> {
-        if of.dtype == dtype && of.is_dense() {
-            return Ok(of.clone());
-        }
-        let scratch = gpu.scratch(of.len().max(1) * dtype.size())?;
-        let made = StridedOperand::dense(scratch.at, dtype, &of.shape);
-        memory.push(scratch);
-        if filled {
-            copy(gpu, of, &made)?;
-        }
-        Ok(made)
-    };
-    let operands = x.iter().map(|x| dense(x, true)).collect::<Result<SmallVec<[_; 2]>>>()?;
-    let given = given.iter().map(|x| dense(x, true)).collect::<Result<SmallVec<[_; 2]>>>()?;
+    let mut dense = DenseOperands::new(gpu);
+    let mut read = |x: &StridedOperand| dense.read(x, dtype);
+    let operands = x.iter().map(&mut read).collect::<Result<SmallVec<[_; 2]>>>()?;
+    let given = given.iter().map(&mut read).collect::<Result<SmallVec<[_; 2]>>>()?;
     let (first, second) = (&operands[0], &operands[operands.len() - 1]);
     let rank = first.shape.len();
     let (n, m, d) = (first.shape[rank - 2], second.shape[rank - 2], first.shape[rank - 1]);
@@ -73,15 +62,13 @@ fn run(
         smallvec![u32::from(forward), u32::from(within)],
     );
     for (k, to) in out.iter().enumerate().filter(|(_, to)| to.len() > 0) {
-        let made = dense(to, false)?;
+        let made = dense.result(to, dtype)?;
         let kernel = gpu.kernels.get(gpu, &key, || text(forward, within, dtype))?;
         let mut words: SmallVec<[u64; 10]> =
             smallvec![first.at, second.at, at(&given, 0), at(&given, 1), made.at];
         words.extend([count, n, m, d, usize::from(k == 0)].map(|n| n as u64));
         gpu.launch(kernel, made.len().div_ceil(BLOCK), BLOCK, &words)?;
-        if made.at != to.at {
-            copy(gpu, &made, to)?;
-        }
+        copy(gpu, &made, to)?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Every op: as a loop, as a kernel of `kernels/`, as a product, or through the host.
 
-use crate::gpu::Gpu;
+use crate::gpu::{DeviceScratch, Gpu};
 use crate::loops::{Loop, StridedOperand};
 use crate::queue::bits;
 use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
@@ -178,6 +178,37 @@ pub(crate) fn point(
     let outputs = [(x.len(), out.clone())];
     let (shape, body, values) = (&out.shape, &body, &values);
     Loop { shape, inner: 0, body, values, inputs: x, outputs: &outputs, immediate }.run(gpu)
+}
+
+/// Memory for a kernel that takes dense operands and results of certain dtypes: their own where it
+/// is such, otherwise copies, which live as long as this.
+pub(crate) struct DenseOperands<'a> {
+    gpu: &'a Gpu,
+    held: SmallVec<[DeviceScratch<'a>; 8]>,
+}
+
+impl<'a> DenseOperands<'a> {
+    pub(crate) fn new(gpu: &'a Gpu) -> DenseOperands<'a> {
+        DenseOperands { gpu, held: SmallVec::new() }
+    }
+
+    /// An operand, dense in this dtype.
+    pub(crate) fn read(&mut self, x: &StridedOperand, dtype: DType) -> Result<StridedOperand> {
+        let to = self.result(x, dtype)?;
+        copy(self.gpu, x, &to)?;
+        Ok(to)
+    }
+
+    /// Where to write a result, which [`copy`] then takes to its place.
+    pub(crate) fn result(&mut self, y: &StridedOperand, dtype: DType) -> Result<StridedOperand> {
+        if y.dtype == dtype && y.is_dense() {
+            return Ok(y.clone());
+        }
+        let memory = self.gpu.scratch(y.len().max(1) * dtype.size())?;
+        let made = StridedOperand::dense(memory.at, dtype, &y.shape);
+        self.held.push(memory);
+        Ok(made)
+    }
 }
 
 /// Copies elements, converted if the dtypes differ. Nothing is done if they are there already.
